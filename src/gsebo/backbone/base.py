@@ -1,0 +1,84 @@
+"""What a backbone is: a network that classifies nodes, given the strengths."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+
+from gsebo.sparse import Noise, Pattern, SparseFeatures, dropout
+
+Features = Tensor | SparseFeatures
+"""Node features ``[nodes, channels]``, dense or sparse."""
+
+
+class Backbone(nn.Module, ABC):
+    """A graph neural network whose propagation weights come from outside.
+
+    Attributes:
+        self_loops: Whether the pattern must hold a self-loop for every node.
+        num_propagations: Number of layers that propagate, for strengths per layer.
+    """
+
+    self_loops: bool = True
+    num_propagations: int
+
+    @abstractmethod
+    def forward(
+        self,
+        features: Features,
+        pattern: Pattern,
+        strengths: Tensor | None = None,
+        noise: Noise | None = None,
+    ) -> Tensor:
+        """Return the logits of every node, ``[nodes, classes]``.
+
+        Args:
+            features: Node features.
+            pattern: Entries of A + I (or A), rows = targets.
+            strengths: ``[entries]`` or ``[layers, entries]``; vanilla when ``None``.
+            noise: Randomness of a training step, or ``None`` to evaluate.
+        """
+
+    @abstractmethod
+    def initial_strength(self, pattern: Pattern) -> Tensor:
+        """Strengths with which the backbone equals its vanilla form, ``[entries]``."""
+
+
+class Layer(nn.Module, ABC):
+    """One propagation: ``(h, pattern, strength) -> h``."""
+
+    @abstractmethod
+    def forward(
+        self, h: Features, pattern: Pattern, strength: Tensor, noise: Noise | None
+    ) -> Tensor:
+        """Propagate ``h`` with one strength per entry, ``[entries]``."""
+
+
+def layer_outputs(
+    layers: Iterable[nn.Module],
+    activation: Callable[[Tensor], Tensor],
+    rate: float,
+    features: Features,
+    pattern: Pattern,
+    strengths: Tensor,
+    noise: Noise | None,
+) -> list[Tensor]:
+    """Run the layers; dropout before each, activation between; outputs of all."""
+    outputs: list[Tensor] = []
+    h: Features = features
+    for number, layer in enumerate(layers):
+        if outputs:
+            h = activation(outputs[-1])
+        h = dropout(h, rate, noise, 2 * number)
+        strength = strengths if strengths.dim() == 1 else strengths[number]
+        outputs.append(layer(h, pattern, strength, noise))
+    return outputs
+
+
+def glorot(*shape: int) -> nn.Parameter:
+    """Glorot-uniform parameter; the last two sizes are fan-in and fan-out."""
+    values = torch.empty(shape)
+    for matrix in values.view(-1, *shape[-2:]):
+        nn.init.xavier_uniform_(matrix)
+    return nn.Parameter(values)

@@ -1,0 +1,123 @@
+"""Graph attention network (Veličković et al., ICLR 2018) with edge strengths."""
+
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import elu, leaky_relu
+
+from gsebo.backbone.base import Backbone, Features, Layer, glorot, layer_outputs
+from gsebo.sparse import Noise, Pattern, dropout, edge_softmax, row_expand, spmm
+
+
+@final
+class GATLayer(Layer):
+    """Attention over the entries of each row, times their strength.
+
+        e_ij = LeakyReLU(a_target · h_i + a_source · h_j),
+        h'_i = Σ_j softmax_j(e_ij) s_ij h_j
+
+    The heads are concatenated, or averaged.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        heads: int,
+        concat: bool,
+        dropout: float,
+        number: int,
+    ) -> None:
+        super().__init__()
+        self.heads, self.concat, self.dropout = heads, concat, dropout
+        self.number = number
+        self.weight = glorot(in_channels, heads * out_channels)
+        # One column per role (target, source): both scores come from one product.
+        self.attention = glorot(heads, out_channels, 2)
+        width = heads * out_channels if concat else out_channels
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(
+        self, h: Features, pattern: Pattern, strength: Tensor, noise: Noise | None
+    ) -> Tensor:
+        """Attend, weigh by strength, sum."""
+        nodes = pattern.num_rows
+        message = (h @ self.weight).view(nodes, self.heads, -1).transpose(0, 1)
+        message = message.contiguous()  # [heads, nodes, channels]
+        target, source = (message @ self.attention).unbind(-1)
+        scores = row_expand(pattern, target) + row_expand(pattern.T, source)
+        attention = edge_softmax(pattern, leaky_relu(scores, 0.2))
+        attention = dropout(attention, self.dropout, noise, 2 * self.number + 1)
+        out = spmm(pattern, attention * strength, message)
+        if self.concat:
+            return out.transpose(0, 1).reshape(nodes, -1) + self.bias
+        return out.mean(0) + self.bias
+
+
+@final
+class GAT(Backbone):
+    """GAT; the hidden width is ``heads * hidden_channels``, the output one head.
+
+    Args:
+        in_channels: Number of features.
+        hidden_channels: Width of each head.
+        out_channels: Number of classes.
+        num_layers: Number of layers.
+        dropout: Rate of dropout on features and on attention.
+        heads: Number of heads of the hidden layers.
+        output_heads: Number of heads of the last layer, which are averaged.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        num_layers: int = 2,
+        dropout: float = 0.5,
+        heads: int = 8,
+        output_heads: int = 1,
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList()
+        width = in_channels
+        for number in range(num_layers):
+            last = number == num_layers - 1
+            self.layers.append(
+                GATLayer(
+                    width,
+                    out_channels if last else hidden_channels,
+                    heads=output_heads if last else heads,
+                    concat=not last,
+                    dropout=dropout,
+                    number=number,
+                )
+            )
+            width = heads * hidden_channels
+        self.dropout = dropout
+        self.num_propagations = num_layers
+
+    def forward(
+        self,
+        features: Features,
+        pattern: Pattern,
+        strengths: Tensor | None = None,
+        noise: Noise | None = None,
+    ) -> Tensor:
+        """Return the logits, ``[nodes, classes]``."""
+        if strengths is None:
+            strengths = self.initial_strength(pattern)
+        return layer_outputs(
+            self.layers, elu, self.dropout, features, pattern, strengths, noise
+        )[-1]
+
+    def initial_strength(self, pattern: Pattern) -> Tensor:
+        """One: attention as it is."""
+        return torch.ones(
+            pattern.num_entries,
+            dtype=next(self.parameters()).dtype,
+            device=pattern.device,
+        )

@@ -1,0 +1,70 @@
+"""Graph convolutional network (Kipf and Welling, ICLR 2017) with edge strengths."""
+
+from itertools import pairwise
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from gsebo.backbone.base import Backbone, Features, Layer, glorot, layer_outputs
+from gsebo.sparse import Noise, Pattern, spmm
+
+
+def symmetric_normalisation(pattern: Pattern, dtype: torch.dtype) -> Tensor:
+    """1 / √(d_i d_j) at each entry, d = entries of the row, loops included."""
+    scale = pattern.row_counts.to(dtype).clamp(min=1).rsqrt()
+    return scale[pattern.row_of_entry] * scale[pattern.column_of_entry]
+
+
+@final
+class GCNLayer(Layer):
+    """H' = S (H W) + b."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.weight = glorot(in_channels, out_channels)
+        self.bias = nn.Parameter(torch.zeros(out_channels))
+
+    def forward(
+        self, h: Features, pattern: Pattern, strength: Tensor, noise: Noise | None
+    ) -> Tensor:
+        """Transform, then propagate."""
+        return spmm(pattern, strength, h @ self.weight) + self.bias
+
+
+@final
+class GCN(Backbone):
+    """GCN: ``H(k) = ReLU(S H(k-1) W(k))``, S = strengths, vanilla 1 / √(d_i d_j)."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        num_layers: int = 2,
+        dropout: float = 0.5,
+    ) -> None:
+        super().__init__()
+        sizes = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
+        self.layers = nn.ModuleList(GCNLayer(*pair) for pair in pairwise(sizes))
+        self.dropout = dropout
+        self.num_propagations = num_layers
+
+    def forward(
+        self,
+        features: Features,
+        pattern: Pattern,
+        strengths: Tensor | None = None,
+        noise: Noise | None = None,
+    ) -> Tensor:
+        """Return the logits, ``[nodes, classes]``."""
+        if strengths is None:
+            strengths = self.initial_strength(pattern)
+        return layer_outputs(
+            self.layers, torch.relu, self.dropout, features, pattern, strengths, noise
+        )[-1]
+
+    def initial_strength(self, pattern: Pattern) -> Tensor:
+        """1 / √(d_i d_j)."""
+        return symmetric_normalisation(pattern, next(self.parameters()).dtype)

@@ -1,0 +1,99 @@
+"""Jumping knowledge network (Xu et al., ICML 2018) with edge strengths."""
+
+from itertools import pairwise
+from typing import Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from gsebo.backbone.base import Backbone, Features, glorot, layer_outputs
+from gsebo.backbone.gcn import GCNLayer, symmetric_normalisation
+from gsebo.backbone.lstm import LayerAttention
+from gsebo.backbone.sage import SAGELayer, row_normalisation
+from gsebo.errors import InvalidInput
+from gsebo.sparse import Noise, Pattern
+
+
+@final
+class JKNet(Backbone):
+    """Convolutions whose outputs are all seen by a linear read-out.
+
+    Args:
+        in_channels: Number of features.
+        hidden_channels: Width of each convolution.
+        out_channels: Number of classes.
+        num_layers: Number of convolutions.
+        dropout: Rate of dropout before each layer.
+        convolution: ``"gcn"``, or ``"sage"`` with the ``"gcn"`` aggregator.
+        mode: How the layers are joined: ``"concat"``, ``"max"``, or ``"lstm"``
+            (attention over the layers of each node from a bidirectional LSTM).
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        num_layers: int = 3,
+        dropout: float = 0.5,
+        convolution: Literal["gcn", "sage"] = "gcn",
+        mode: Literal["concat", "max", "lstm"] = "concat",
+    ) -> None:
+        super().__init__()
+        if convolution not in ("gcn", "sage"):
+            raise InvalidInput(
+                f"convolution is {convolution!r}, expected 'gcn' or 'sage'"
+            )
+        if mode not in ("concat", "max", "lstm"):
+            raise InvalidInput(f"mode is {mode!r}, expected 'concat', 'max' or 'lstm'")
+        sizes = [in_channels, *[hidden_channels] * num_layers]
+        pairs = pairwise(sizes)
+        self.layers = nn.ModuleList(
+            GCNLayer(*pair)
+            if convolution == "gcn"
+            else SAGELayer(*pair, self_weight=False)
+            for pair in pairs
+        )
+        self.attention = (
+            LayerAttention(hidden_channels, num_layers * hidden_channels // 2)
+            if mode == "lstm"
+            else None
+        )
+        width = num_layers * hidden_channels if mode == "concat" else hidden_channels
+        self.weight = glorot(width, out_channels)
+        self.bias = nn.Parameter(torch.zeros(out_channels))
+        self.convolution, self.mode, self.dropout = convolution, mode, dropout
+        self.num_propagations = num_layers
+
+    def forward(
+        self,
+        features: Features,
+        pattern: Pattern,
+        strengths: Tensor | None = None,
+        noise: Noise | None = None,
+    ) -> Tensor:
+        """Return the logits, ``[nodes, classes]``."""
+        if strengths is None:
+            strengths = self.initial_strength(pattern)
+        outputs = layer_outputs(
+            self.layers, torch.relu, self.dropout, features, pattern, strengths, noise
+        )
+        hidden = [torch.relu(output) for output in outputs]
+        return self._join(hidden) @ self.weight + self.bias
+
+    def _join(self, hidden: list[Tensor]) -> Tensor:
+        if self.mode == "concat":
+            return torch.cat(hidden, dim=-1)
+        stack = torch.stack(hidden, dim=1)  # [nodes, layers, channels]
+        if self.attention is None:
+            return stack.amax(dim=1)
+        share: Tensor = self.attention(stack)
+        return (stack * share.unsqueeze(-1)).sum(dim=1)
+
+    def initial_strength(self, pattern: Pattern) -> Tensor:
+        """The vanilla propagation of the convolution."""
+        normalise = (
+            symmetric_normalisation if self.convolution == "gcn" else row_normalisation
+        )
+        return normalise(pattern, self.weight.dtype)

@@ -1,0 +1,249 @@
+"""Any PyG model as a backbone, gated from outside."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from typing import final
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.parameter import is_lazy
+
+from gsebo.backbone.base import Backbone, Features
+from gsebo.backbone.gate import gated, message_layers
+from gsebo.errors import InvalidInput
+from gsebo.sparse import Noise, Pattern, SparseFeatures
+
+# The model draws what it likes from one stream, so one site stands for all of it.
+_SITE = 0
+_EVALUATION = Noise(seed=0, step=0)
+
+_edge_indices: WeakKeyDictionary[Pattern, Tensor] = WeakKeyDictionary()
+_dense: WeakKeyDictionary[SparseFeatures, Tensor] = WeakKeyDictionary()
+
+
+@final
+class PyGBackbone(Backbone):
+    """A model called as ``module(x, edge_index)``; strengths multiply its messages.
+
+    What the model computes is a pure function of its weights, the strengths and the
+    noise: torch's generators are seeded from the noise around each call and put back
+    after it, and normalisation layers forget their running statistics, so that they
+    always normalise by the whole graph they are given, in evaluation too.
+
+    Strengths are ``[entries]`` in the order of the pattern, edges and then self-loops;
+    those of the self-loops have no effect on layers that send none.
+
+    Args:
+        module: The model, which is copied. Call :meth:`prepare` before training.
+
+    Attributes:
+        num_propagations: Number of propagations of one call, 0 before ``prepare``.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        name = type(module).__name__
+        if not message_layers(module):
+            raise InvalidInput(
+                f"{name} holds no torch_geometric.nn.MessagePassing layer, so no "
+                "message could be given a strength."
+            )
+        for path, layer in module.named_modules():
+            if getattr(layer, "cached", False):
+                raise InvalidInput(
+                    f"layer {path or name} of {name} has cached=True and may reuse "
+                    "what other strengths gave; expected cached=False."
+                )
+        self.module = deepcopy(module)
+        self.num_propagations = self._num_gated = 0
+        for layer in self.module.modules():
+            if isinstance(layer, _NormBase):
+                _forget_running_statistics(layer)
+
+    def forward(
+        self,
+        features: Features,
+        pattern: Pattern,
+        strengths: Tensor | None = None,
+        noise: Noise | None = None,
+    ) -> Tensor:
+        """Return the logits, ``[nodes, classes]``."""
+        x = _dense_features(features)
+        edge_index = _edge_index(pattern)
+        self._set_training(noise is not None)
+        with _seeded(noise or _EVALUATION, x.device):
+            if strengths is None:
+                logits: Tensor = self.module(x, edge_index)
+                return logits
+            with gated(self.module, strengths, edge_index, pattern.num_rows) as gate:
+                logits = self.module(x, edge_index)
+        self._num_gated = gate.num_propagations
+        return logits
+
+    def initial_strength(self, pattern: Pattern) -> Tensor:
+        """One: the messages as they are."""
+        floating = (p.dtype for p in self.parameters() if p.is_floating_point())
+        dtype = next(floating, torch.get_default_dtype())
+        return torch.ones(pattern.num_entries, dtype=dtype, device=pattern.device)
+
+    def prepare(self, features: Features, pattern: Pattern, num_classes: int) -> None:
+        """Initialise lazy weights and check that the model can be used.
+
+        Lazy weights are drawn from torch's global generator, as they would be without
+        this adapter.
+
+        Raises:
+            InvalidInput: If the model cannot be called, gated, replayed or
+                differentiated twice, or gives another shape than ``[nodes, classes]``.
+        """
+        name = self._name
+        expected = [pattern.num_rows, num_classes]
+        try:
+            self._initialise_lazy_weights(features, pattern)
+            with torch.no_grad():
+                logits = self(features, pattern, self.initial_strength(pattern))
+        except InvalidInput:
+            raise
+        except Exception as error:
+            raise InvalidInput(
+                f"{name} could not be called as module(x, edge_index) with x "
+                f"{list(features.shape)}: {type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(logits, Tensor):
+            raise InvalidInput(
+                f"{name} returned a {type(logits).__name__}, expected one tensor "
+                f"{expected}, the logits."
+            )
+        if list(logits.shape) != expected:
+            raise InvalidInput(
+                f"{name} returned shape {list(logits.shape)}, expected {expected}, one "
+                "logit for each node and class."
+            )
+        self.num_propagations = self._num_gated
+        self._check_training(features, pattern)
+
+    def _initialise_lazy_weights(self, features: Features, pattern: Pattern) -> None:
+        if any(is_lazy(parameter) for parameter in self.parameters()):
+            self._set_training(False)
+            with torch.no_grad():
+                self.module(_dense_features(features), _edge_index(pattern))
+
+    def _check_training(self, features: Features, pattern: Pattern) -> None:
+        name = self._name
+        weights = {
+            key: weight.detach().requires_grad_()
+            for key, weight in self.named_parameters()
+            if weight.requires_grad
+        }
+        if not weights:
+            raise InvalidInput(f"{name} has no weights to train.")
+        strengths = self.initial_strength(pattern).requires_grad_()
+        inputs = (features, pattern, strengths, Noise(seed=0, step=1))
+        try:
+            with torch.enable_grad():
+                logits = functional_call(self, weights, inputs)
+                num_gated = self._num_gated
+                hypergradient = _second_order(logits, list(weights.values()), strengths)
+        except InvalidInput:
+            raise
+        except RuntimeError as error:
+            raise InvalidInput(
+                f"{name} cannot be differentiated twice: {error}"
+            ) from error
+        if hypergradient is None:
+            raise InvalidInput(
+                f"{name} cannot be differentiated twice: the gradient of its weights "
+                "does not depend on the strengths."
+            )
+        if not bool(hypergradient.isfinite().all()):
+            raise InvalidInput(
+                f"{name} cannot be differentiated twice: the second derivative with "
+                "respect to weights and strengths is not finite."
+            )
+        with torch.no_grad():
+            again = functional_call(self, weights, inputs)
+        if num_gated != self.num_propagations or not torch.allclose(logits, again):
+            raise InvalidInput(
+                f"{name} cannot be replayed: two calls with the same weights and noise "
+                "differ, or training and evaluation propagate differently often."
+            )
+
+    @property
+    def _name(self) -> str:
+        """The model and the layers in it, for error messages."""
+        layers = {type(layer).__name__ for layer in message_layers(self.module)}
+        return f"{type(self.module).__name__} ({', '.join(sorted(layers))})"
+
+    def _set_training(self, training: bool) -> None:
+        if self.module.training != training:
+            self.module.train(training)
+
+
+def _second_order(
+    logits: Tensor, weights: list[Tensor], strengths: Tensor
+) -> Tensor | None:
+    """Gradient of a projection of the weights' gradient, with respect to strengths."""
+    labels = torch.arange(len(logits), device=logits.device) % logits.shape[1]
+    gradients = torch.autograd.grad(
+        cross_entropy(logits, labels), weights, create_graph=True, allow_unused=True
+    )
+    # A fixed direction without symmetry, drawn from no generator.
+    projection = sum(
+        (g * torch.linspace(0.5, 1.5, g.numel()).to(g).view_as(g)).sum()
+        for g in gradients
+        if g is not None and g.requires_grad
+    )
+    if not isinstance(projection, Tensor):
+        return None
+    (result,) = torch.autograd.grad(projection, [strengths], allow_unused=True)
+    return result
+
+
+@contextmanager
+def _seeded(noise: Noise, device: torch.device) -> Iterator[None]:
+    """Seed torch's generators from ``noise``, and put them back."""
+    high, low = noise.keys(_SITE)
+    seed = (high << 32) | low
+    if device.type != "cuda":
+        with torch.random.fork_rng(devices=[]):
+            # torch.manual_seed would also queue a seed for every absent device.
+            torch.default_generator.manual_seed(seed)
+            yield
+        return
+    index = torch.cuda.current_device() if device.index is None else device.index
+    with torch.random.fork_rng(devices=[index], device_type="cuda"):
+        torch.default_generator.manual_seed(seed)
+        torch.cuda.default_generators[index].manual_seed(seed)
+        yield
+
+
+def _forget_running_statistics(layer: _NormBase) -> None:
+    layer.track_running_stats = False
+    layer.running_mean = layer.running_var = layer.num_batches_tracked = None
+
+
+def _edge_index(pattern: Pattern) -> Tensor:
+    """The edges of a pattern that ends in a self-loop for every node."""
+    if pattern not in _edge_indices:
+        entries = torch.stack([pattern.column_of_entry, pattern.row_of_entry])
+        num_edges = max(pattern.num_entries - pattern.num_rows, 0)
+        nodes = torch.arange(pattern.num_rows, device=pattern.device)
+        if not torch.equal(entries[:, num_edges:], nodes.expand(2, -1)):
+            raise InvalidInput(
+                "the pattern does not end in one self-loop per node, in node order."
+            )
+        _edge_indices[pattern] = entries[:, :num_edges].contiguous()
+    return _edge_indices[pattern]
+
+
+def _dense_features(features: Features) -> Tensor:
+    if isinstance(features, Tensor):
+        return features
+    if features not in _dense:
+        _dense[features] = features.to_dense()
+    return _dense[features]

@@ -1,0 +1,240 @@
+"""PyG models from a name, a class or an instance."""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
+from difflib import get_close_matches
+from functools import cache, partial
+from typing import Any, TypeVar, final
+
+import torch
+import torch_geometric.nn as pyg
+from torch import Tensor, nn
+
+from gsebo.errors import InvalidInput
+from gsebo.lookup import normalise
+
+PREFIX = "pyg:"
+T = TypeVar("T")
+
+
+def build_pyg_module(
+    spec: str | type[nn.Module] | nn.Module,
+    in_channels: int,
+    hidden_channels: int,
+    out_channels: int,
+    num_layers: int,
+    dropout: float,
+    options: Mapping[str, Any],
+) -> nn.Module:
+    """Build a module that is called as ``module(x, edge_index)``.
+
+    Args:
+        spec: Name of a model or layer of ``torch_geometric.nn``; a class, which is
+            given those of the sizes that it takes; or an instance, which is copied
+            and its weights drawn anew from torch's global generator wherever it has
+            ``reset_parameters``. A layer becomes a :class:`ConvStack`.
+        in_channels: Number of features.
+        hidden_channels: Width of the hidden layers.
+        out_channels: Number of classes.
+        num_layers: Number of layers.
+        dropout: Rate of dropout.
+        options: Further arguments of the class.
+
+    >>> build_pyg_module("GATv2", 5, 4, 3, 2, 0.5, {"heads": 2}).convs
+    ModuleList(
+      (0): GATv2Conv(5, 4, heads=2)
+      (1): GATv2Conv(8, 3, heads=2)
+    )
+    """
+    if isinstance(spec, nn.Module):
+        if options:
+            raise InvalidInput(
+                f"options {sorted(options)} given with a {type(spec).__name__} that is "
+                "built already, expected none."
+            )
+        module = deepcopy(spec)
+        reset_parameters(module)
+        return module
+    build = pyg_class(spec) if isinstance(spec, str) else spec
+    if issubclass(build, pyg.MessagePassing):
+        return ConvStack(
+            build,
+            [in_channels, *[hidden_channels] * (num_layers - 1), out_channels],
+            dropout,
+            options,
+        )
+    sizes = {
+        "in_channels": in_channels,
+        "hidden_channels": hidden_channels,
+        "out_channels": out_channels,
+        "num_layers": num_layers,
+        "dropout": dropout,
+    }
+    return construct(build, sizes, options)
+
+
+@final
+class ConvStack(nn.Module):
+    """Layers of one class: convolution, ReLU, dropout, ..., convolution.
+
+    Heads are concatenated in the hidden layers and averaged in the last one. A layer
+    that needs a network, such as GIN, is given Linear-ReLU-Linear.
+
+    Args:
+        conv: Class of the layers.
+        channels: Width before, between and after the layers.
+        dropout: Rate of dropout between the layers.
+        options: Further arguments of the layers.
+    """
+
+    def __init__(
+        self,
+        conv: type[nn.Module],
+        channels: list[int],
+        dropout: float,
+        options: Mapping[str, Any],
+    ) -> None:
+        super().__init__()
+        takes = inspect.signature(conv).parameters
+        concat = "heads" in takes and "concat" in takes and options.get("concat", True)
+        heads = options.get("heads", 1) if concat else 1
+        self.convs = nn.ModuleList()
+        width = channels[0]
+        for number, out in enumerate(channels[1:], start=1):
+            last = number == len(channels) - 1
+            own = {**options, "concat": False} if last and concat else options
+            self.convs.append(_convolution(conv, width, out, own))
+            width = heads * out
+        self.dropout = nn.Dropout(dropout)
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+        for conv in self.convs:
+            reset_parameters(conv)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Return the logits, ``[nodes, classes]``."""
+        for conv in self.convs[:-1]:
+            x = self.dropout(torch.relu(conv(x, edge_index)))
+        logits: Tensor = self.convs[-1](x, edge_index)
+        return logits
+
+
+def _convolution(
+    conv: type[nn.Module],
+    in_channels: int,
+    out_channels: int,
+    options: Mapping[str, Any],
+) -> nn.Module:
+    takes = inspect.signature(conv).parameters
+    if "in_channels" in takes and "out_channels" in takes:
+        sizes: dict[str, Any] = {
+            "in_channels": in_channels,
+            "out_channels": out_channels,
+        }
+    elif "nn" in takes:
+        # An EdgeConv sees the node and the difference to its neighbour.
+        width = 2 * in_channels if issubclass(conv, pyg.EdgeConv) else in_channels
+        sizes = {
+            "nn": nn.Sequential(
+                nn.Linear(width, out_channels),
+                nn.ReLU(),
+                nn.Linear(out_channels, out_channels),
+            )
+        }
+    else:
+        raise InvalidInput(
+            f"{conv.__name__} takes no in_channels and out_channels and cannot be "
+            "stacked; expected a module that uses it."
+        )
+    return construct(conv, sizes, options)
+
+
+def construct(
+    build: Callable[..., T], sizes: Mapping[str, Any], options: Mapping[str, Any]
+) -> T:
+    """Call ``build`` with those of ``sizes`` that it takes, and all ``options``."""
+    fixed: Mapping[str, Any] = {}
+    name = getattr(build, "__name__", str(build))
+    if isinstance(build, partial):
+        fixed, name = build.keywords, build.func.__name__
+    parameters = inspect.signature(build).parameters
+    takes = {key: each for key, each in parameters.items() if key not in fixed}
+    given = {**{k: v for k, v in sizes.items() if k in takes}, **options}
+    kinds = {parameter.kind for parameter in takes.values()}
+    unknown = [option for option in options if option not in takes or option in sizes]
+    if unknown and (
+        inspect.Parameter.VAR_KEYWORD not in kinds or set(unknown) & set(sizes)
+    ):
+        free = [
+            key
+            for key, parameter in takes.items()
+            if key not in sizes and parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        raise InvalidInput(
+            f"{name} does not take option {', '.join(map(repr, unknown))}, its options "
+            f"are: {', '.join(free) or 'none'}."
+        )
+    missing = [
+        key
+        for key, parameter in takes.items()
+        if key not in given
+        and parameter.default is inspect.Parameter.empty
+        and parameter.kind
+        not in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    ]
+    if missing:
+        raise InvalidInput(f"{name} needs {', '.join(missing)}, give them as options.")
+    try:
+        return build(**given)
+    except InvalidInput:
+        raise
+    except (TypeError, ValueError, AssertionError, ImportError) as error:
+        raise InvalidInput(f"{name} could not be built: {error}") from error
+
+
+def reset_parameters(module: nn.Module) -> None:
+    """Call ``reset_parameters`` of ``module``, or of those inside it that have one."""
+    reset = getattr(module, "reset_parameters", None)
+    if reset is not None:
+        reset()
+    # What MessagePassing itself resets are aggregations, not weights of a subclass.
+    inherited = getattr(reset, "__func__", None) is pyg.MessagePassing.reset_parameters
+    if reset is None or inherited:
+        for child in module.children():
+            reset_parameters(child)
+
+
+def pyg_class(name: str, others: Iterable[str] = ()) -> type[nn.Module]:
+    """Return the model or layer of PyG called ``name``, with or without ``Conv``.
+
+    Args:
+        name: Name in any case, may start with ``pyg:``.
+        others: Further names to suggest when there is none.
+    """
+    wanted = normalise(name.removeprefix(PREFIX))
+    by_name = {normalise(key): key for key in _pyg_classes()}
+    for candidate in (wanted, f"{wanted}conv"):
+        if candidate in by_name:
+            return _pyg_classes()[by_name[candidate]]
+    by_name |= {normalise(key): key for key in others}
+    nearest = get_close_matches(wanted, by_name, n=1, cutoff=0.5)
+    hint = f", did you mean {by_name[nearest[0]]!r}?" if nearest else "."
+    ours = f"{', '.join(others)}, or " if others else ""
+    raise InvalidInput(
+        f"unknown backbone {name!r}{hint} Expected one of: {ours}a model or layer of "
+        "torch_geometric.nn."
+    )
+
+
+@cache
+def _pyg_classes() -> dict[str, type[nn.Module]]:
+    """Layers and models by name; of two with one name, the model."""
+    found = {}
+    for package in (pyg.conv, pyg.models):
+        for name in package.__all__:
+            value = getattr(package, name)
+            if inspect.isclass(value) and issubclass(value, nn.Module):
+                found[name] = value
+    return found

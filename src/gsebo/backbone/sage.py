@@ -1,0 +1,94 @@
+"""GraphSAGE (Hamilton et al., NeurIPS 2017) with edge strengths, two aggregators."""
+
+from itertools import pairwise
+from typing import Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from gsebo.backbone.base import Backbone, Features, Layer, glorot, layer_outputs
+from gsebo.errors import InvalidInput
+from gsebo.sparse import Noise, Pattern, spmm
+
+
+def row_normalisation(pattern: Pattern, dtype: torch.dtype) -> Tensor:
+    """1 / d_i at each entry, d = number of entries of the row."""
+    scale = pattern.row_counts.to(dtype).clamp(min=1).reciprocal()
+    return scale[pattern.row_of_entry]
+
+
+@final
+class SAGELayer(Layer):
+    """H' = S (H W) + b, plus H W_self where the node is not among its entries."""
+
+    def __init__(
+        self, in_channels: int, out_channels: int, *, self_weight: bool
+    ) -> None:
+        super().__init__()
+        self.weight = glorot(in_channels, out_channels)
+        self.self_weight = glorot(in_channels, out_channels) if self_weight else None
+        self.bias = nn.Parameter(torch.zeros(out_channels))
+
+    def forward(
+        self, h: Features, pattern: Pattern, strength: Tensor, noise: Noise | None
+    ) -> Tensor:
+        """Aggregate the neighbours, then add the node itself."""
+        out = spmm(pattern, strength, h @ self.weight) + self.bias
+        return out if self.self_weight is None else out + h @ self.self_weight
+
+
+@final
+class SAGE(Backbone):
+    """GraphSAGE.
+
+    Args:
+        in_channels: Number of features.
+        hidden_channels: Width of the hidden layers.
+        out_channels: Number of classes.
+        num_layers: Number of layers.
+        dropout: Rate of dropout before each layer.
+        aggregator: ``"mean"``: mean of the neighbours, with a weight matrix of its own
+            for the node; ``"gcn"``: mean of the neighbours and the node.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        num_layers: int = 2,
+        dropout: float = 0.5,
+        aggregator: Literal["mean", "gcn"] = "mean",
+    ) -> None:
+        super().__init__()
+        if aggregator not in ("mean", "gcn"):
+            raise InvalidInput(
+                f"aggregator is {aggregator!r}, expected 'mean' or 'gcn'"
+            )
+        sizes = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
+        self.self_loops = aggregator == "gcn"
+        self.layers = nn.ModuleList(
+            SAGELayer(*pair, self_weight=not self.self_loops)
+            for pair in pairwise(sizes)
+        )
+        self.dropout = dropout
+        self.num_propagations = num_layers
+
+    def forward(
+        self,
+        features: Features,
+        pattern: Pattern,
+        strengths: Tensor | None = None,
+        noise: Noise | None = None,
+    ) -> Tensor:
+        """Return the logits, ``[nodes, classes]``."""
+        if strengths is None:
+            strengths = self.initial_strength(pattern)
+        return layer_outputs(
+            self.layers, torch.relu, self.dropout, features, pattern, strengths, noise
+        )[-1]
+
+    def initial_strength(self, pattern: Pattern) -> Tensor:
+        """1 / d_i."""
+        return row_normalisation(pattern, next(self.parameters()).dtype)

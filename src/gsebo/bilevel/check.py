@@ -1,0 +1,115 @@
+"""Is a hypergradient right? Compare it with finite differences of whole trainings."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from gsebo.bilevel.hypergradient import Hypergradient, begin
+from gsebo.bilevel.inner import descend
+from gsebo.bilevel.optimizer import Optimizer
+from gsebo.bilevel.problem import BilevelProblem
+from gsebo.bilevel.reverse import Reverse
+from gsebo.bilevel.tree import Tree, detach, flatten, unflatten
+from gsebo.errors import InvalidInput
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class HypergradientCheck:
+    """Directional derivatives, computed in two ways.
+
+    Attributes:
+        analytic: hypergradient times direction, ``[directions]``.
+        numeric: central finite differences, ``[directions]``.
+        relative_error: ``|analytic - numeric|`` over the larger of the two norms.
+    """
+
+    analytic: Tensor
+    numeric: Tensor
+    relative_error: float
+
+    def raise_if_worse_than(self, tolerance: float) -> None:
+        """Raise ``InvalidInput`` if the two differ by more, or are not finite."""
+        if self.relative_error <= tolerance:
+            return
+        raise InvalidInput(
+            f"the hypergradient differs from finite differences by a relative "
+            f"{self.relative_error:.1e}; expected at most {tolerance:.1e}. An "
+            "operation inside one of the losses may be wrong in second order."
+        )
+
+
+@torch.no_grad()
+def check_hypergradient(
+    problem: BilevelProblem,
+    optimizer: Optimizer,
+    weights: Tree,
+    outer: Tree,
+    steps: int,
+    *,
+    hypergradient: Hypergradient | None = None,
+    directions: int = 3,
+    epsilon: float = 1e-6,
+    seed: int = 0,
+    step: int = 0,
+) -> HypergradientCheck:
+    """Compare ``dF/dZ . u`` with ``(F(Z + eps u) - F(Z - eps u)) / (2 eps)``.
+
+    The directions ``u`` are random and of length 1. Without the engine's direct term
+    ``Z`` varies in the inner training only. Engines that approximate (truncated,
+    implicit, first-order) show the size of their bias here.
+
+    Args:
+        problem: the two losses.
+        optimizer: makes the inner steps, from a fresh state.
+        weights: where inner training starts, in float64.
+        outer: the outer variables, in float64.
+        steps: number of inner steps.
+        hypergradient: the engine to check; None is ``Reverse()``.
+        directions: how many directions are tried.
+        epsilon: half the distance of the two trainings.
+        seed: of the directions.
+        step: the number of the first inner step.
+    """
+    _require_double(weights, outer)
+    engine = Reverse() if hypergradient is None else hypergradient
+    start = begin(optimizer, weights, step=step)
+    result = engine.run(problem, optimizer, start, outer, steps)
+    center = flatten(detach(outer))
+
+    def trained_loss(point: Tensor) -> Tensor:
+        moved = unflatten(point, outer)
+        end, _ = descend(problem, optimizer, start, moved, steps)
+        return problem.outer_loss(end.weights, moved if engine.direct_term else outer)
+
+    units = _unit_vectors(directions, center, seed)
+    differences = [
+        trained_loss(center + epsilon * unit) - trained_loss(center - epsilon * unit)
+        for unit in units
+    ]
+    numeric = torch.stack(differences) / (2 * epsilon)
+    analytic = units @ flatten(result.gradient)
+    return HypergradientCheck(analytic, numeric, _relative_error(analytic, numeric))
+
+
+def _require_double(*trees: Tree) -> None:
+    for name, leaf in (item for tree in trees for item in tree.items()):
+        if leaf.dtype != torch.float64:
+            raise InvalidInput(
+                f"{name!r} is {leaf.dtype}; finite differences are only meaningful in "
+                "torch.float64, so convert weights, outer variables and data first."
+            )
+
+
+def _unit_vectors(count: int, like: Tensor, seed: int) -> Tensor:
+    """Return ``[count, len(like)]`` random rows of length 1, the same on any device."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randn(count, len(like), dtype=like.dtype, generator=generator)
+    return torch.nn.functional.normalize(rows, dim=1).to(like.device)
+
+
+def _relative_error(left: Tensor, right: Tensor) -> float:
+    scale = float(torch.maximum(left.norm(), right.norm()))
+    return float((left - right).norm()) / scale if scale != 0 else 0.0

@@ -1,0 +1,153 @@
+"""The datasets known by name. A new one is a converter's file and an entry here."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from torch_geometric.data import Data
+
+from gsebo.data.air_usa import convert_air_usa
+from gsebo.data.planetoid import convert_citeseer, convert_cora, convert_pubmed
+from gsebo.data.terrorist import convert_terrorist
+
+
+@dataclass(frozen=True)
+class RawFile:
+    """A published file and how to know that it arrived whole.
+
+    Attributes:
+        file: Its name.
+        pinned_url: Where it is, at a fixed commit.
+        bytes: Its size.
+        sha256: Its checksum.
+    """
+
+    file: str
+    pinned_url: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """What is known of a dataset without opening it.
+
+    Attributes:
+        name: Its name, also that of its ``.npz``.
+        description: What nodes, edges and classes are.
+        convert: Makes the graph from the contents of the raw files.
+        num_nodes: Number of nodes.
+        num_edges: Number of undirected edges.
+        num_features: Number of features.
+        num_classes: Number of classes.
+        normalise_features: Whether its usual protocol divides each row of the
+            features by its sum.
+        licence: What its publishers say about its use.
+        source: Where it comes from.
+        digest: `content_digest` of the graph.
+        default_split: The split used unless another is asked for.
+    """
+
+    name: str
+    description: str
+    convert: Callable[[Mapping[str, bytes]], Data]
+    num_nodes: int
+    num_edges: int
+    num_features: int
+    num_classes: int
+    normalise_features: bool
+    licence: str
+    source: str
+    digest: str
+    default_split: str = "file"
+
+    @property
+    def raw_files(self) -> tuple[RawFile, ...]:
+        """The files the converter needs."""
+        return _manifest()[self.name]
+
+
+@cache
+def _manifest() -> dict[str, tuple[RawFile, ...]]:
+    text = (Path(__file__).parent / "manifest.json").read_text(encoding="utf-8")
+    return {
+        name: tuple(RawFile(**entry) for entry in entries)
+        for name, entries in json.loads(text).items()
+    }
+
+
+_PLANETOID_LICENCE = "repository MIT; data of LINQS, no licence stated"
+_PLANETOID_SOURCE = "https://github.com/kimiyoung/planetoid"
+
+DATASETS: dict[str, DatasetInfo] = {
+    info.name: info
+    for info in (
+        DatasetInfo(
+            name="cora",
+            description="papers on machine learning, citations, topic",
+            convert=convert_cora,
+            num_nodes=2708,
+            num_edges=5278,
+            num_features=1433,
+            num_classes=7,
+            normalise_features=True,
+            licence=_PLANETOID_LICENCE,
+            source=_PLANETOID_SOURCE,
+            digest="b5cd7a38ef8072702c2e2a24f5e096ac240ec358d45e84ac4b64b6b0e312d71d",
+        ),
+        DatasetInfo(
+            name="citeseer",
+            description="papers on computer science, citations, field",
+            convert=convert_citeseer,
+            num_nodes=3327,
+            num_edges=4552,
+            num_features=3703,
+            num_classes=6,
+            normalise_features=True,
+            licence=_PLANETOID_LICENCE,
+            source=_PLANETOID_SOURCE,
+            digest="7be72ef5d27881b8388815d14d1c9b1b10b5f84b8371cb27efb394ed02d2cd63",
+        ),
+        DatasetInfo(
+            name="terrorist",
+            description="terrorist attacks, same place, kind of attack",
+            convert=convert_terrorist,
+            num_nodes=1293,
+            num_edges=3172,
+            num_features=106,
+            num_classes=6,
+            normalise_features=False,
+            licence="none stated (LINQS, MIND Lab of the University of Maryland)",
+            source="https://linqs-data.soe.ucsc.edu/public/lbc/TerrorAttack.tgz",
+            digest="fbdce5910d09309680e698c8d9bc56565189dac136eeca4dfd3a830b0ce460bf",
+        ),
+        DatasetInfo(
+            name="air-usa",
+            description="airports of the USA, flights, activity of the airport",
+            convert=convert_air_usa,
+            num_nodes=1190,
+            num_edges=13599,
+            num_features=238,
+            num_classes=4,
+            normalise_features=False,
+            licence="graph and split MIT (struc2vec, GAug); data of the US BTS",
+            source="https://github.com/leoribeiro/struc2vec",
+            digest="3ad707057112727cabae39b91ef2bafb06746fd6cdf3816bd983f66504ce1c8c",
+        ),
+        DatasetInfo(
+            name="pubmed",
+            description="papers on diabetes, citations, type of diabetes",
+            convert=convert_pubmed,
+            num_nodes=19717,
+            num_edges=44324,
+            num_features=500,
+            num_classes=3,
+            normalise_features=False,
+            licence="repository MIT; data of LINQS and NLM, no licence stated",
+            source=_PLANETOID_SOURCE,
+            digest="14f5d2ecdd532676702bf59aed072cb0f72a56ffebea822e7cf24105cf3a268c",
+        ),
+    )
+}

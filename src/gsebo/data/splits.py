@@ -1,0 +1,187 @@
+"""Which nodes train, validate and test: named, seeded splits."""
+
+from collections.abc import Callable
+from copy import copy
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch_geometric.data import Data
+
+from gsebo.data.seeding import seeded_generator
+from gsebo.errors import InvalidInput
+from gsebo.lookup import lookup
+
+Nodes = NDArray[np.int64]
+Split = tuple[Nodes, Nodes, Nodes]
+
+_MASKS = ("train_mask", "val_mask", "test_mask")
+
+
+def apply_split(data: Data, name: str, seed: int = 0) -> Data:
+    """Return a shallow copy of a graph with the masks of the split called ``name``.
+
+    ====================  ==========================================================
+    name                  nodes
+    ====================  ==========================================================
+    ``file``              the masks that came with the graph
+    ``file:3``            row 3 of ``train_masks``, ``val_masks``, ``test_masks``
+    ``planetoid``         ``planetoid:20/500/1000``: 20 of each class train, then
+                          500 validate and 1000 test, drawn with ``seed``
+    ``ratio``             ``ratio:10/20/70``: percentages of each class, in the
+                          order of the nodes
+    ``random``            ``random:10/20/70``: percentages, drawn with ``seed``
+    ====================  ==========================================================
+
+    Nodes with a negative label are in no mask of a split that is made here.
+
+    Raises:
+        InvalidInput: The name is unknown or the graph is too small for the split.
+    """
+    kind, _, detail = name.partition(":")
+    make = lookup("split", kind, _SPLITS)
+    return make(data, detail.strip(), seed)
+
+
+def _from_file(data: Data, detail: str, seed: int) -> Data:
+    del seed
+    keys = [f"{key}s" for key in _MASKS] if detail else list(_MASKS)
+    missing = [key for key in keys if key not in data]
+    # A single split without test nodes can still be trained on.
+    if missing and (detail or missing != ["test_mask"]):
+        raise InvalidInput(f"the graph came without {missing[0]}: expected a file's.")
+    if not detail:
+        return copy(data)
+    row, num_rows = _whole_number(detail, "file"), data.train_masks.shape[0]
+    if row >= num_rows:
+        raise InvalidInput(
+            f"split 'file:{row}' asked for: expected 0 to {num_rows - 1}."
+        )
+    split = copy(data)
+    for mask, table in zip(_MASKS, keys, strict=True):
+        split[mask] = data[table][row].clone()
+    return split
+
+
+def _planetoid(data: Data, detail: str, seed: int) -> Data:
+    per_class, num_val, num_test = _numbers(detail or "20/500/1000", "planetoid")
+    labels, generator = _labels(data), seeded_generator(seed)
+    order = generator.permutation(np.flatnonzero(labels >= 0))
+    train = []
+    for members in _members_of_each_class(labels, order):
+        if len(members) < per_class:
+            raise InvalidInput(
+                f"class {labels[members[0]]} has {len(members)} nodes: expected at "
+                f"least the {per_class} that the planetoid split trains on."
+            )
+        train.append(members[:per_class])
+    chosen = np.concatenate(train)
+    rest = order[~np.isin(order, chosen)]
+    if len(rest) < num_val + num_test:
+        raise InvalidInput(
+            f"{len(rest)} nodes remain after training: expected at least "
+            f"{num_val + num_test} for the planetoid split."
+        )
+    parts = (chosen, rest[:num_val], rest[num_val : num_val + num_test])
+    return _with_masks(data, parts, "planetoid")
+
+
+def _ratio(data: Data, detail: str, seed: int) -> Data:
+    del seed
+    percentages = _percentages(detail, "ratio")
+    labels = _labels(data)
+    order = np.flatnonzero(labels >= 0)
+    cut = [
+        _cut(members, percentages) for members in _members_of_each_class(labels, order)
+    ]
+    train, val, test = (np.concatenate(part) for part in zip(*cut, strict=True))
+    return _with_masks(data, (train, val, test), "ratio")
+
+
+def _random(data: Data, detail: str, seed: int) -> Data:
+    percentages = _percentages(detail, "random")
+    generator = seeded_generator(seed)
+    order = generator.permutation(np.flatnonzero(_labels(data) >= 0))
+    return _with_masks(data, _cut(order, percentages), "random")
+
+
+_SPLITS: dict[str, Callable[[Data, str, int], Data]] = {
+    "file": _from_file,
+    "planetoid": _planetoid,
+    "ratio": _ratio,
+    "random": _random,
+}
+
+
+def _cut(nodes: Nodes, percentages: tuple[int, int, int]) -> Split:
+    """Cut nodes at the running sums of the percentages, each rounded down.
+
+    Rounding the running sums, not the parts, is what reproduces the published split
+    of the Terrorist graph.
+    """
+    ends = np.cumsum(percentages) * len(nodes) // 100
+    train, val, test, _ = np.split(nodes, ends)
+    return train, val, test
+
+
+def _members_of_each_class(labels: Nodes, order: Nodes) -> list[Nodes]:
+    """Return the nodes of each class that has any, keeping their order."""
+    by_class = order[np.argsort(labels[order], kind="stable")]
+    _, starts = np.unique(labels[by_class], return_index=True)
+    return np.split(by_class, starts[1:])
+
+
+def _labels(data: Data) -> Nodes:
+    if "y" not in data or data.y is None:
+        raise InvalidInput("the graph has no y: expected labels, to make a split.")
+    labels = data.y.cpu().numpy()
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or not (labels >= 0).any():
+        raise InvalidInput(
+            f"y has shape {list(labels.shape)} and dtype {labels.dtype}: "
+            "expected one integer class per node, to make a split."
+        )
+    return np.asarray(labels, dtype=np.int64)
+
+
+def _with_masks(data: Data, parts: Split, name: str) -> Data:
+    """Return a shallow copy of a graph whose masks hold the three sets of nodes."""
+    if len(parts[0]) == 0 or len(parts[1]) == 0:
+        raise InvalidInput(
+            f"the graph of {data.num_nodes} nodes is too small for the {name} split: "
+            f"it gives {len(parts[0])} training and {len(parts[1])} validation nodes, "
+            "expected at least one of each."
+        )
+    split = copy(data)
+    for key, nodes in zip(_MASKS, parts, strict=True):
+        mask = torch.zeros(data.y.shape[0], dtype=torch.bool)
+        mask[torch.from_numpy(nodes)] = True
+        split[key] = mask.to(data.y.device)
+    return split
+
+
+def _percentages(detail: str, kind: str) -> tuple[int, int, int]:
+    numbers = _numbers(detail or "10/20/70", kind)
+    if sum(numbers) > 100:
+        raise InvalidInput(
+            f"split '{kind}:{detail}' adds up to {sum(numbers)} %, expected up to 100."
+        )
+    return numbers
+
+
+def _numbers(detail: str, kind: str) -> tuple[int, int, int]:
+    parts = detail.split("/")
+    if len(parts) != 3:
+        raise InvalidInput(
+            f"split '{kind}:{detail}' asked for: expected three numbers as in "
+            f"'{kind}:10/20/70'."
+        )
+    train, val, test = (_whole_number(part, kind) for part in parts)
+    return train, val, test
+
+
+def _whole_number(text: str, kind: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise InvalidInput(
+            f"split '{kind}:...' got {text!r}: expected a whole number, 0 or more."
+        )
+    return int(text)

@@ -1,0 +1,183 @@
+"""Checks of what a user hands in, each failure one sentence."""
+
+import warnings
+from itertools import combinations
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from gsebo.errors import InputWarning, InvalidInput
+
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+_MASKS = ("train_mask", "val_mask", "test_mask")
+
+
+def validate(data: Data, *, labels_needed: bool = True) -> None:
+    """Raise `InvalidInput` unless ``data`` is a graph that can be learned from.
+
+    The labels of nodes outside the training and validation masks are never looked at.
+
+    Args:
+        data: A PyG ``Data`` with ``x``, ``edge_index`` and, when labels are needed,
+            ``y``, ``train_mask``, ``val_mask`` and perhaps ``test_mask``.
+        labels_needed: False checks only ``x`` and ``edge_index``, for prediction.
+
+    Raises:
+        InvalidInput: The graph cannot be used; the message says what was expected.
+    """
+    if not isinstance(data, Data):
+        raise InvalidInput(
+            f"expected a torch_geometric.data.Data object, got {type(data).__name__}."
+        )
+    num_nodes = _check_features(_tensor(data, "x"))
+    _check_edges(data, num_nodes)
+    if labels_needed:
+        _check_labels(data, num_nodes)
+    _warn_of_ignored_edge_values(data)
+
+
+def num_classes(data: Data) -> int:
+    """Count the classes: the largest training or validation label plus one."""
+    return int(data.y[data.train_mask | data.val_mask].max()) + 1
+
+
+def _tensor(data: Data, key: str) -> Tensor:
+    """Return the tensor called ``key`` or say that it is missing."""
+    if not _present(data, key):
+        raise InvalidInput(f"the graph has no {key}: expected a tensor called {key!r}.")
+    value = data[key]
+    if not isinstance(value, Tensor):
+        raise InvalidInput(f"expected {key} as a tensor, got {type(value).__name__}.")
+    return value
+
+
+def _check_features(x: Tensor) -> int:
+    """Check the feature matrix and return its number of rows."""
+    if x.layout not in (torch.strided, torch.sparse_csr):
+        raise InvalidInput(
+            f"expected x as a dense or sparse_csr tensor, got {x.layout}; "
+            "x.to_sparse_csr() converts it."
+        )
+    if x.dim() != 2:
+        raise InvalidInput(f"expected x as [nodes, features], got shape {_shape(x)}.")
+    if x.shape[0] == 0:
+        raise InvalidInput("the graph is empty: expected at least one node, got 0.")
+    if x.shape[1] == 0:
+        raise InvalidInput("x has no columns: expected at least one feature.")
+    if not x.is_floating_point():
+        raise InvalidInput(f"expected x in floating point, got {x.dtype}; x.float().")
+    values = x.values() if x.layout == torch.sparse_csr else x
+    if not bool(torch.isfinite(values).all()):
+        raise InvalidInput("x holds NaN or infinite values: expected finite numbers.")
+    return int(x.shape[0])
+
+
+def _check_edges(data: Data, num_nodes: int) -> None:
+    """Check that ``edge_index`` is a list of pairs of existing nodes."""
+    if not _present(data, "edge_index") and _present(data, "adj_t"):
+        raise InvalidInput(
+            "the graph has a sparse adj_t, which is not supported, and no edge_index: "
+            "expected edge_index = torch.stack(adj_t.t().coo()[:2])."
+        )
+    edges = _tensor(data, "edge_index")
+    if edges.dtype not in _INTEGERS:
+        raise InvalidInput(f"expected edge_index as integers, got {edges.dtype}.")
+    if edges.dim() != 2 or edges.shape[0] != 2:
+        raise InvalidInput(f"expected edge_index as [2, edges], got {_shape(edges)}.")
+    if data.num_nodes != num_nodes:
+        raise InvalidInput(
+            f"x has {num_nodes} rows: expected one for each of {data.num_nodes} nodes."
+        )
+    if edges.shape[1] == 0:
+        raise InvalidInput("the graph has no edges: expected at least one.")
+    low, high = int(edges.min()), int(edges.max())
+    if low < 0 or high >= num_nodes:
+        raise InvalidInput(
+            f"edge_index names node {low if low < 0 else high}: "
+            f"expected 0 to {num_nodes - 1}, as x has {num_nodes} rows."
+        )
+    if bool((edges[0] == edges[1]).all()):
+        raise InvalidInput("the graph has only self-loops: expected at least one edge.")
+
+
+def _check_labels(data: Data, num_nodes: int) -> None:
+    """Check labels and masks, reading only training and validation labels."""
+    y = _tensor(data, "y")
+    if y.dtype not in _INTEGERS:
+        raise InvalidInput(f"expected y as integer classes, got {y.dtype}.")
+    if y.shape != (num_nodes,):
+        raise InvalidInput(f"expected y with shape [{num_nodes}], got {_shape(y)}.")
+    masks = _checked_masks(data, num_nodes)
+    train, val = y[masks["train_mask"]].long(), y[masks["val_mask"]].long()
+    known = torch.cat([train, val])
+    if int(known.min()) < 0:
+        raise InvalidInput(
+            f"a training or validation node has label {int(known.min())}: "
+            "expected classes numbered from 0."
+        )
+    if int(known.max()) >= max(num_nodes, 2):
+        raise InvalidInput(
+            f"y holds label {int(known.max())} for a graph of {num_nodes} nodes: "
+            "expected classes numbered 0, 1, 2 and so on."
+        )
+    _check_training_classes(torch.unique(train), torch.unique(known))
+
+
+def _checked_masks(data: Data, num_nodes: int) -> dict[str, Tensor]:
+    """Return the masks after checking each and that no two overlap."""
+    optional = () if _present(data, "test_mask") else ("test_mask",)
+    masks = {key: _tensor(data, key) for key in _MASKS if key not in optional}
+    for key, mask in masks.items():
+        if mask.dtype != torch.bool:
+            raise InvalidInput(f"expected {key} as bool, got {mask.dtype}.")
+        if mask.shape != (num_nodes,):
+            hint = f"; pick one of several with {key}[:, 0]" * (mask.dim() == 2)
+            raise InvalidInput(
+                f"expected {key} with shape [{num_nodes}], got {_shape(mask)}{hint}."
+            )
+        if key != "test_mask" and not bool(mask.any()):
+            raise InvalidInput(f"{key} is empty: expected at least one node in it.")
+    for first, second in combinations(masks, 2):
+        shared = int((masks[first] & masks[second]).sum())
+        if shared:
+            raise InvalidInput(
+                f"{first} and {second} share {shared} nodes: expected disjoint masks."
+            )
+    return masks
+
+
+def _check_training_classes(trained: Tensor, known: Tensor) -> None:
+    """Raise if there is nothing to tell apart, warn of classes never trained on."""
+    if trained.numel() < 2:
+        raise InvalidInput(
+            f"all training nodes are of class {int(trained[0])}: "
+            "expected at least two classes in train_mask."
+        )
+    unseen = known[~torch.isin(known, trained)].tolist()
+    if unseen:
+        warnings.warn(
+            f"no training node is of class {', '.join(map(str, unseen))}, "
+            "which validation nodes have: it cannot be learned.",
+            InputWarning,
+            stacklevel=4,
+        )
+
+
+def _warn_of_ignored_edge_values(data: Data) -> None:
+    """Warn when the user's edges carry values that nothing here reads."""
+    for key in ("edge_weight", "edge_attr"):
+        if _present(data, key):
+            warnings.warn(
+                f"the graph's {key} is ignored: strengths are learned from edge_index.",
+                InputWarning,
+                stacklevel=3,
+            )
+
+
+def _present(data: Data, key: str) -> bool:
+    return key in data and data[key] is not None
+
+
+def _shape(tensor: Tensor) -> list[int]:
+    return list(tensor.shape)

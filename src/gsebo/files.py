@@ -1,0 +1,89 @@
+"""Reading and writing files so that nothing half-written or malicious gets through."""
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from gsebo.errors import InvalidInput
+
+_JSON_KEY = "json"
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file that is either the old one or the whole new one at any moment."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise InvalidInput(_cannot_write(path, error)) from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        Path(temporary).unlink(missing_ok=True)
+        raise InvalidInput(_cannot_write(path, error)) from error
+
+
+def write_tensors(
+    path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]
+) -> None:
+    """Write tensors and JSON-able facts into one safetensors file."""
+    plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    write_atomically(path, save(plain, {_JSON_KEY: json.dumps(facts)}))
+
+
+def read_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what :func:`write_tensors` wrote; never unpickles.
+
+    Args:
+        path: The file.
+        what: What it should be, for the error message, for example "a model".
+    """
+    if not path.is_file():
+        raise InvalidInput(f"{path} does not exist; expected {what}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            facts = json.loads((file.metadata() or {})[_JSON_KEY])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        raise InvalidInput(
+            f"{path} is damaged or not {what} ({error}); expected an undamaged file "
+            "written by gsebo"
+        ) from error
+    return tensors, facts
+
+
+def read_json(path: Path, what: str) -> dict[str, Any]:
+    """Read a JSON object or say what is wrong with the file."""
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise InvalidInput(f"{path} does not exist; expected {what}") from error
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"{path} is damaged or not {what} ({error})") from error
+    if not isinstance(content, dict):
+        raise InvalidInput(f"{path} is not {what}: expected a JSON object")
+    return content
+
+
+def check_writable(folder: Path) -> None:
+    """Raise now, rather than after an hour of work, if nothing can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".probe"):
+            pass
+    except OSError as error:
+        raise InvalidInput(_cannot_write(folder, error)) from error
+
+
+def _cannot_write(path: Path, error: OSError) -> str:
+    return f"cannot write {path} ({error.strerror}); expected a folder that is writable"

@@ -1,0 +1,35 @@
+"""Names to things, with the nearest valid name when a name is unknown."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import TypeVar
+
+from gsebo.errors import InvalidInput
+
+T = TypeVar("T")
+
+
+def normalise(name: str) -> str:
+    """Fold case, spaces and underscores, as PyG's resolvers do."""
+    return name.strip().lower().replace("_", "-").replace(" ", "-")
+
+
+def lookup(kind: str, name: str, choices: Mapping[str, T]) -> T:
+    """Return the choice called ``name``, whatever its case, ``-`` or ``_``.
+
+    >>> lookup("method", "GSEBO", {"gsebo": 1})
+    1
+    """
+    by_name = {normalise(key): value for key, value in choices.items()}
+    wanted = normalise(name)
+    if wanted in by_name:
+        return by_name[wanted]
+    raise InvalidInput(unknown_name(kind, name, choices))
+
+
+def unknown_name(kind: str, name: str, choices: Mapping[str, T]) -> str:
+    """Say which name was not found, what is nearest, and what there is."""
+    by_name = {normalise(key): key for key in choices}
+    nearest = get_close_matches(normalise(name), by_name, n=1, cutoff=0.5)
+    hint = f", did you mean {by_name[nearest[0]]!r}?" if nearest else "."
+    return f"unknown {kind} {name!r}{hint} Expected one of: {', '.join(choices)}."

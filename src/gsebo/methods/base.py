@@ -1,0 +1,226 @@
+"""The estimator contract, as in scikit-learn, on PyG graphs."""
+
+import copy
+import hashlib
+import json
+import secrets
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Self, final
+
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+from torch_geometric.data import Data
+
+from gsebo.data import CanonicalGraph, num_classes, validate
+from gsebo.errors import InvalidInput
+from gsebo.methods.fitted import FittedModel
+from gsebo.methods.parameters import require_choice, require_seed
+from gsebo.methods.prepare import resolve_device
+from gsebo.training import Checkpoint, NodeClassification, Progress, Watcher
+
+
+class GraphClassifier(BaseEstimator, ABC):
+    """A node classifier that may change how much each edge counts.
+
+    The constructor only stores its arguments; :meth:`fit` learns. Nothing in a fit
+    reads the labels outside ``train_mask`` and ``val_mask``, and the input is never
+    changed.
+
+    Attributes:
+        transduction_: Predicted class of every node of the fit, ``[nodes]``.
+        probability_: Their class probabilities, ``[nodes, classes]``.
+        strength_: Strength of each edge in the order of the user's ``edge_index``,
+            ``[edges]`` or ``[layers, edges]``.
+        initial_strength_: The same before anything was learned, ``[edges]``.
+        loop_strength_: Strength of each node's self-loop, or ``None`` where the network
+            has none.
+        history_: One record per outer step.
+        best_step_: Number of the step that was kept.
+        graph_: The user's graph with ``edge_strength`` added.
+        seed_: The seed that was used.
+        model_: The trained network with its strengths.
+    """
+
+    random_state: int | None
+    device: str
+
+    @abstractmethod
+    def _check_parameters(self) -> None:
+        """Raise `InvalidInput` for a parameter that cannot be used."""
+
+    @abstractmethod
+    def _train(
+        self, data: Data, run: "Run"
+    ) -> tuple[NodeClassification, CanonicalGraph, Progress]:
+        """Train on a validated graph."""
+
+    @final
+    def fit(
+        self,
+        data: Data,
+        *,
+        checkpoint: Checkpoint | None = None,
+        watcher: Watcher | None = None,
+    ) -> Self:
+        """Learn from the training and validation labels of ``data``.
+
+        Args:
+            data: Graph with ``x``, ``edge_index``, ``y``, ``train_mask``, ``val_mask``.
+            checkpoint: Where to save progress, and whether to resume from it.
+            watcher: Called after each outer step with its record and all logits.
+        """
+        self._check_parameters()
+        require_seed(self.random_state)
+        validate(data)
+        seed = self.random_state
+        seed = secrets.randbits(31) if seed is None else int(seed)
+        device = resolve_device(self.device)
+        run = Run(self, data, seed, device, checkpoint, watcher)
+        problem, graph, progress = self._train(_without_test_labels(data), run)
+        self._store(data, run, problem, graph, progress)
+        return self
+
+    def _store(
+        self,
+        data: Data,
+        run: "Run",
+        problem: NodeClassification,
+        graph: CanonicalGraph,
+        progress: Progress,
+    ) -> None:
+        assert progress.best is not None
+        weights = problem.named_weights(progress.best_weights)
+        with torch.no_grad():
+            parameters = dict(problem.backbone.named_parameters())
+            for name, weight in weights.items():
+                parameters[name].copy_(weight)
+            strengths = problem.strengths(progress.best_outer).clone()
+            start = problem.strengths(problem.initial_outer()).clone()
+        self.model_ = FittedModel(
+            backbone=problem.backbone,
+            graph=graph,
+            strengths=strengths,
+            start=start if start.dim() == 1 else start[0],
+            learned=bool(progress.best_outer),
+            num_features=data.x.shape[1],
+        )
+        self.seed_ = run.seed
+        self.num_classes_ = num_classes(data)
+        self.history_ = progress.history
+        self.best_step_ = progress.best.step
+        self.probability_ = self.model_.probabilities(data).cpu()
+        self.restore_graph(data)
+
+    @final
+    def restore_graph(self, data: Data) -> None:
+        """Derive what is said in the user's edge order from ``model_``."""
+        self.transduction_ = self.probability_.argmax(dim=-1)
+        self.strength_ = self.model_.in_user_order(self.model_.strengths)
+        self.initial_strength_ = self.model_.in_user_order(self.model_.start)
+        self.loop_strength_ = self.model_.loop_strengths()
+        self.graph_ = copy.copy(data)
+        # PyG wants the edges on the first axis of an edge attribute.
+        self.graph_.edge_strength = self.strength_.movedim(-1, 0)
+
+    @final
+    def predict_proba(self, data: Data) -> Tensor:
+        """Class probabilities of every node of ``data``, ``[nodes, classes]``."""
+        check_is_fitted(self, "model_")
+        validate(data, labels_needed=False)
+        return self.model_.probabilities(data).cpu()
+
+    @final
+    def predict(self, data: Data) -> Tensor:
+        """Class of every node of ``data``, ``[nodes]``."""
+        return self.predict_proba(data).argmax(dim=-1)
+
+    @final
+    def score(self, data: Data, mask: str | Tensor = "test") -> float:
+        """Accuracy over the nodes of a mask, as a fraction in [0, 1].
+
+        Args:
+            data: Graph with labels.
+            mask: ``"test"``, ``"val"``, ``"train"``, or a boolean tensor ``[nodes]``.
+        """
+        chosen = _named_mask(data, mask) if isinstance(mask, str) else mask
+        if not bool(chosen.any()):
+            raise InvalidInput(
+                "the mask holds no node; expected at least one to score."
+            )
+        predicted = self.predict(data)[chosen.cpu()]
+        return float((predicted == data.y[chosen].cpu()).double().mean())
+
+    @final
+    def save(self, folder: str | Path, *, dataset: str | None = None) -> None:
+        """Write the fitted model to a folder, as safetensors and JSON.
+
+        Args:
+            folder: Where to; it is made if it does not exist.
+            dataset: Name or path of the graph, to be remembered with the model.
+        """
+        from gsebo.methods.persistence import save_model
+
+        check_is_fitted(self, "model_")
+        save_model(self, Path(folder), dataset)
+
+
+class Run:
+    """One call of ``fit``: its seed, device and what goes with it."""
+
+    def __init__(
+        self,
+        estimator: GraphClassifier,
+        data: Data,
+        seed: int,
+        device: torch.device,
+        checkpoint: Checkpoint | None,
+        watcher: Watcher | None,
+    ) -> None:
+        self.seed = seed
+        self.device = device
+        self.checkpoint = checkpoint
+        self.watcher = watcher
+        self._estimator = estimator
+        self._data = data
+
+    def fingerprint(self) -> str:
+        """Hash of graph, parameters and seed; only worth computing for a checkpoint."""
+        if self.checkpoint is None:
+            return ""
+        parameters = self._estimator.get_params(deep=False)
+        parameters["random_state"] = self.seed
+        parameters.pop("device")
+        text = json.dumps(parameters, sort_keys=True, default=repr)
+        digest = hashlib.sha256(type(self._estimator).__name__.encode() + text.encode())
+        data = self._data
+        labelled = data.train_mask | data.val_mask
+        x = data.x.to_dense() if data.x.layout != torch.strided else data.x
+        for tensor in (
+            x,
+            data.edge_index,
+            data.train_mask,
+            data.val_mask,
+            data.y[labelled],
+        ):
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+
+def _named_mask(data: Data, name: str) -> Tensor:
+    require_choice("mask", name, ("test", "val", "train"))
+    key = f"{name}_mask"
+    if key not in data or data[key] is None:
+        raise InvalidInput(f"the graph has no {key}; expected one to score on.")
+    mask: Tensor = data[key]
+    return mask
+
+
+def _without_test_labels(data: Data) -> Data:
+    """Hide every label that a fit may not know, so that no code path can read it."""
+    visible = copy.copy(data)
+    labelled = data.train_mask | data.val_mask
+    visible.y = torch.where(labelled, data.y, -1)
+    return visible

@@ -1,0 +1,188 @@
+"""GSEBO: graph structure learning with bi-level optimization."""
+
+from typing import Any, final
+
+from torch import nn
+from torch_geometric.data import Data
+
+from gsebo.bilevel import Hypergradient, make_hypergradient, make_optimizer
+from gsebo.data import CanonicalGraph
+from gsebo.methods.base import GraphClassifier, Run
+from gsebo.methods.parameters import (
+    require_choice,
+    require_count,
+    require_flag,
+    require_not_negative,
+)
+from gsebo.methods.prepare import NetworkChoices, make_problem
+from gsebo.methods.schedule import (
+    StopOn,
+    loop_settings,
+    outer_and_stopping_nodes,
+    work_of,
+)
+from gsebo.structure import Structure, make_structure
+from gsebo.training import NodeClassification, Progress, train_bilevel
+from gsebo.training.stopping import SelectBy
+from gsebo.training.threads import threads_for
+
+
+@final
+class GSEBO(GraphClassifier):
+    """Edge strengths from the derivative of validation loss through training.
+
+    "Graph Structure Learning with Bi-level Optimization". Every ``inner_steps`` steps
+    of training, the summed validation loss is differentiated through those steps, and
+    the strength of every edge takes a step against that hypergradient.
+
+    Args:
+        backbone: Name, class or instance of a backbone or of a PyG model.
+        structure: What the strength of an edge is: name, class or instance.
+        hidden_channels: Width of the hidden layers.
+        num_layers: Number of layers.
+        dropout: Rate of dropout.
+        inner_steps: Inner steps per outer step (τ).
+        inner_lr: Learning rate of the weights (η_i).
+        inner_optimizer: ``"adam"``, ``"sgd"`` or ``"momentum"``.
+        weight_decay: λ of the penalty λ/2 ‖W‖².
+        outer_lr: Learning rate of the strengths (η_o); it acts on a summed loss.
+        outer_optimizer: ``"sgd"``, ``"momentum"`` or ``"adam"``.
+        max_outer_steps: Number of outer steps at most.
+        patience: Outer steps without a better one before stopping.
+        direct_term: Include ∂F/∂Z at fixed weights, which the paper's algorithm leaves
+            out: with it, edges memorise the labels of their validation nodes.
+        per_layer: One set of strengths for each layer instead of a shared one.
+        tied: Let the two directions of an edge change by the same amount.
+        learn_self_loops: Learn the strengths of the self-loops too.
+        hypergradient: ``"reverse"``, ``"unrolled"``, ``"truncated"``, ``"implicit"``,
+            ``"first_order"``, or an engine.
+        stop_on: ``"val"``: all validation nodes serve the outer loss and decide when to
+            stop; ``"holdout"``: a random half each.
+        select_by: Keep the step with the best validation ``"loss"`` or ``"accuracy"``.
+        backbone_options: Further arguments of the backbone, such as ``heads``.
+        device: ``"auto"``, ``"cpu"``, ``"cuda"``.
+        random_state: Seed; ``None`` draws one.
+    """
+
+    def __init__(
+        self,
+        backbone: str | type | nn.Module = "gcn",
+        structure: str | type | Structure = "edge",
+        *,
+        hidden_channels: int = 16,
+        num_layers: int = 2,
+        dropout: float = 0.5,
+        inner_steps: int = 10,
+        inner_lr: float = 0.01,
+        inner_optimizer: str = "adam",
+        weight_decay: float = 5e-4,
+        outer_lr: float = 0.01,
+        outer_optimizer: str = "sgd",
+        max_outer_steps: int = 100,
+        patience: int = 20,
+        direct_term: bool = False,
+        per_layer: bool = False,
+        tied: bool = False,
+        learn_self_loops: bool = True,
+        hypergradient: str | Hypergradient = "reverse",
+        stop_on: StopOn = "val",
+        select_by: SelectBy = "loss",
+        backbone_options: dict[str, Any] | None = None,
+        device: str = "auto",
+        random_state: int | None = None,
+    ) -> None:
+        self.backbone = backbone
+        self.structure = structure
+        self.hidden_channels = hidden_channels
+        self.num_layers = num_layers
+        self.dropout = dropout
+        self.inner_steps = inner_steps
+        self.inner_lr = inner_lr
+        self.inner_optimizer = inner_optimizer
+        self.weight_decay = weight_decay
+        self.outer_lr = outer_lr
+        self.outer_optimizer = outer_optimizer
+        self.max_outer_steps = max_outer_steps
+        self.patience = patience
+        self.direct_term = direct_term
+        self.per_layer = per_layer
+        self.tied = tied
+        self.learn_self_loops = learn_self_loops
+        self.hypergradient = hypergradient
+        self.stop_on = stop_on
+        self.select_by = select_by
+        self.backbone_options = backbone_options
+        self.device = device
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        require_count(
+            inner_steps=self.inner_steps,
+            max_outer_steps=self.max_outer_steps,
+            patience=self.patience,
+        )
+        require_not_negative(
+            inner_lr=self.inner_lr,
+            outer_lr=self.outer_lr,
+            weight_decay=self.weight_decay,
+        )
+        require_flag(
+            direct_term=self.direct_term,
+            per_layer=self.per_layer,
+            tied=self.tied,
+            learn_self_loops=self.learn_self_loops,
+        )
+        require_choice("stop_on", self.stop_on, ("val", "holdout"))
+        require_choice("select_by", self.select_by, ("loss", "accuracy"))
+        make_optimizer(self.inner_optimizer, self.inner_lr)
+        make_optimizer(self.outer_optimizer, self.outer_lr)
+        make_hypergradient(self.hypergradient, direct_term=self.direct_term)
+
+    def make_problem(
+        self, data: Data, run: Run
+    ) -> tuple[NodeClassification, CanonicalGraph]:
+        """Return the bilevel problem that :meth:`fit` solves, on a validated graph."""
+        outer_nodes, _ = outer_and_stopping_nodes(data, self.stop_on, run.seed)
+        return make_problem(
+            data,
+            NetworkChoices(
+                self.backbone,
+                self.hidden_channels,
+                self.num_layers,
+                self.dropout,
+                self.backbone_options,
+            ),
+            make_structure(
+                self.structure,
+                per_layer=self.per_layer,
+                tied=self.tied,
+                learn_self_loops=self.learn_self_loops,
+            ),
+            outer_nodes=outer_nodes,
+            weight_decay=self.weight_decay,
+            seed=run.seed,
+            device=run.device,
+        )
+
+    def _train(
+        self, data: Data, run: Run
+    ) -> tuple[NodeClassification, CanonicalGraph, Progress]:
+        problem, graph = self.make_problem(data, run)
+        _, stop_nodes = outer_and_stopping_nodes(data, self.stop_on, run.seed)
+        settings = loop_settings(
+            run,
+            stop_nodes,
+            max_steps=self.max_outer_steps,
+            patience=self.patience,
+            select_by=self.select_by,
+        )
+        with threads_for(work_of(problem)):
+            progress = train_bilevel(
+                problem,
+                make_hypergradient(self.hypergradient, direct_term=self.direct_term),
+                make_optimizer(self.inner_optimizer, self.inner_lr),
+                make_optimizer(self.outer_optimizer, self.outer_lr),
+                inner_steps=self.inner_steps,
+                settings=settings,
+            )
+        return problem, graph, progress

@@ -1,0 +1,224 @@
+"""Fitted models as files: safetensors for numbers, JSON for the rest, no pickle."""
+
+import hashlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric import __version__ as pyg_version
+from torch_geometric.data import Data
+
+from gsebo.backbone import PyGBackbone, make_backbone
+from gsebo.data import CanonicalGraph
+from gsebo.errors import InvalidInput
+from gsebo.files import (
+    check_writable,
+    read_json,
+    read_tensors,
+    write_atomically,
+    write_tensors,
+)
+from gsebo.lookup import lookup
+from gsebo.methods.base import GraphClassifier
+from gsebo.methods.fitted import FittedModel
+from gsebo.methods.registry import METHODS
+from gsebo.structure import Topology
+from gsebo.training import StepRecord
+from gsebo.version import __version__
+
+_FORMAT = 1
+_FACTS = "model.json"
+_TENSORS = "model.safetensors"
+_WEIGHT = "weight:"
+
+
+def save_model(model: GraphClassifier, folder: Path, dataset: str | None) -> None:
+    """Write a fitted model; the JSON names the hash of the tensors it belongs to."""
+    check_writable(folder)
+    fitted, graph = model.model_, model.model_.graph
+    state = fitted.backbone.state_dict()
+    tensors = {_WEIGHT + name: tensor.clone() for name, tensor in state.items()}
+    tensors |= {
+        "strengths": fitted.strengths,
+        "start": fitted.start,
+        "edge_index": graph.edge_index,
+        "entry_of_edge": graph.entry_of_edge,
+        "probability": model.probability_,
+        # For `gsebo inspect` only: a fit never reads the labels of test nodes.
+        "labels": model.graph_.y,
+    }
+    write_tensors(folder / _TENSORS, tensors, {"format": _FORMAT})
+    facts = {
+        "format": _FORMAT,
+        "method": _method_name(model),
+        "parameters": _plain_parameters(model),
+        "dataset": dataset,
+        "seed": model.seed_,
+        "num_nodes": graph.num_nodes,
+        "num_features": fitted.num_features,
+        "num_classes": model.num_classes_,
+        "learned": fitted.learned,
+        "best_step": model.best_step_,
+        "history": [asdict(record) for record in model.history_],
+        "versions": {
+            "gsebo": __version__,
+            "torch": torch.__version__,
+            "torch_geometric": pyg_version,
+        },
+        "tensors_sha256": _sha256(folder / _TENSORS),
+    }
+    text = json.dumps(facts, indent=1)
+    write_atomically(folder / _FACTS, text.encode())
+
+
+def load_model(
+    folder: str | Path, *, backbone: type | nn.Module | None = None
+) -> GraphClassifier:
+    """Read a model that was written by ``save``.
+
+    Args:
+        folder: Where the model lies.
+        backbone: The class or instance that the model was fitted with, if that was not
+            a name: code is never loaded from a model file.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InvalidInput(f"{folder} does not exist; expected a folder with a model.")
+    facts = read_json(folder / _FACTS, "a model written by gsebo")
+    _check_facts(facts, folder)
+    tensors, _ = read_tensors(folder / _TENSORS, "a model written by gsebo")
+    if _sha256(folder / _TENSORS) != facts["tensors_sha256"]:
+        raise InvalidInput(
+            f"{folder / _TENSORS} does not belong to {folder / _FACTS}, or is damaged; "
+            "expected the two files of one save."
+        )
+    model = _make_estimator(facts, backbone)
+    try:
+        _restore(model, facts, tensors)
+    except (KeyError, RuntimeError, TypeError) as error:
+        raise InvalidInput(
+            f"the model in {folder} does not fit its own description ({error}); "
+            "expected the network that it was saved with."
+        ) from error
+    return model
+
+
+def _check_facts(facts: dict[str, Any], folder: Path) -> None:
+    found = facts.get("format")
+    if found != _FORMAT:
+        raise InvalidInput(
+            f"{folder / _FACTS} has format {found!r}; expected format {_FORMAT}, which "
+            f"gsebo {__version__} writes."
+        )
+    wanted = (
+        "method",
+        "parameters",
+        "seed",
+        "num_nodes",
+        "num_features",
+        "num_classes",
+        "learned",
+        "best_step",
+        "history",
+        "tensors_sha256",
+    )
+    missing = [key for key in wanted if key not in facts]
+    if missing:
+        raise InvalidInput(
+            f"{folder / _FACTS} lacks {', '.join(missing)}; expected a whole model."
+        )
+
+
+def _make_estimator(
+    facts: dict[str, Any], backbone: type | nn.Module | None
+) -> GraphClassifier:
+    info = lookup("method", facts["method"], METHODS)
+    parameters = dict(facts["parameters"])
+    for name, value in parameters.items():
+        if isinstance(value, dict) and "code" in value:
+            if name != "backbone" or backbone is None:
+                raise InvalidInput(
+                    f"the model was fitted with {name}={value['code']}, which is code "
+                    f"and not in the file; expected load_model(folder, {name}=...)."
+                )
+            parameters[name] = backbone
+    try:
+        return info.estimator(**parameters)
+    except TypeError as error:
+        raise InvalidInput(
+            f"the model has parameters that {facts['method']} does not take ({error})."
+        ) from error
+
+
+def _restore(
+    model: GraphClassifier, facts: dict[str, Any], tensors: dict[str, Tensor]
+) -> None:
+    parameters = model.get_params(deep=False)
+    graph = CanonicalGraph(
+        facts["num_nodes"], tensors["edge_index"], tensors["entry_of_edge"]
+    )
+    network = make_backbone(
+        parameters["backbone"],
+        in_channels=facts["num_features"],
+        hidden_channels=parameters["hidden_channels"],
+        out_channels=facts["num_classes"],
+        num_layers=parameters["num_layers"],
+        dropout=parameters["dropout"],
+        options=parameters["backbone_options"],
+    ).to(tensors["strengths"].dtype)
+    if isinstance(network, PyGBackbone):
+        topology = Topology.of(graph, self_loops=network.self_loops, device="cpu")
+        blank = tensors["strengths"].new_zeros(graph.num_nodes, facts["num_features"])
+        network.prepare(blank, topology.pattern, facts["num_classes"])
+    network.load_state_dict(
+        {
+            name.removeprefix(_WEIGHT): tensor
+            for name, tensor in tensors.items()
+            if name.startswith(_WEIGHT)
+        }
+    )
+    model.model_ = FittedModel(
+        backbone=network,
+        graph=graph,
+        strengths=tensors["strengths"],
+        start=tensors["start"],
+        learned=facts["learned"],
+        num_features=facts["num_features"],
+    )
+    model.seed_ = facts["seed"]
+    model.num_classes_ = facts["num_classes"]
+    model.best_step_ = facts["best_step"]
+    model.history_ = [StepRecord.from_json(record) for record in facts["history"]]
+    model.probability_ = tensors["probability"]
+    edges = graph.user_edge_index()
+    model.restore_graph(Data(edge_index=edges, y=tensors["labels"]))
+
+
+def _method_name(model: GraphClassifier) -> str:
+    for name, info in METHODS.items():
+        if info.estimator is type(model):
+            return name
+    raise InvalidInput(
+        f"{type(model).__name__} is not registered; expected one of {list(METHODS)}."
+    )
+
+
+def _plain_parameters(model: GraphClassifier) -> dict[str, Any]:
+    """Parameters as JSON; what is code is only named."""
+    plain: dict[str, Any] = {}
+    for name, value in model.get_params(deep=False).items():
+        try:
+            json.dumps(value)
+            plain[name] = value
+        except TypeError:
+            kind = value if isinstance(value, type) else type(value)
+            plain[name] = {"code": f"{kind.__module__}.{kind.__qualname__}"}
+    return plain
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,101 @@
+"""From a user's ``Data`` and a few choices to a bilevel problem on tensors."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from gsebo.backbone import Backbone, PyGBackbone, make_backbone
+from gsebo.data import CanonicalGraph, canonicalise, num_classes
+from gsebo.errors import InvalidInput
+from gsebo.sparse import make_features
+from gsebo.structure import Structure, Topology
+from gsebo.training import NodeClassification
+
+
+@dataclass(frozen=True)
+class NetworkChoices:
+    """Which network, as an estimator's parameters say it."""
+
+    backbone: str | type | nn.Module
+    hidden_channels: int
+    num_layers: int
+    dropout: float
+    options: dict[str, Any] | None
+
+    def build(self, in_channels: int, out_channels: int) -> Backbone:
+        """Build the network with fresh weights from torch's current seed."""
+        return make_backbone(
+            self.backbone,
+            in_channels=in_channels,
+            hidden_channels=self.hidden_channels,
+            out_channels=out_channels,
+            num_layers=self.num_layers,
+            dropout=self.dropout,
+            options=self.options,
+        )
+
+
+def resolve_device(device: str) -> torch.device:
+    """Turn a device's name into a device; ``"auto"`` prefers a GPU."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError) as error:
+        raise InvalidInput(
+            f"device={device!r} given; expected 'auto', 'cpu' or a device that this "
+            "machine has."
+        ) from error
+    return found
+
+
+def make_problem(
+    data: Data,
+    network: NetworkChoices,
+    structure: Structure,
+    *,
+    outer_nodes: Tensor,
+    weight_decay: float,
+    seed: int,
+    device: torch.device,
+) -> tuple[NodeClassification, CanonicalGraph]:
+    """Lay the network and the structure over a validated graph.
+
+    Args:
+        data: The user's graph; it is not changed.
+        network: Which network.
+        structure: Strengths; its parameters are created here.
+        outer_nodes: Nodes of the outer loss.
+        weight_decay: Of the inner loss.
+        seed: Of the initial weights and of the dropout masks.
+        device: Where to compute.
+    """
+    graph = canonicalise(data)
+    dtype = data.x.dtype if data.x.dtype == torch.float64 else torch.float32
+    features = make_features(data.x, dtype, device)
+    classes = num_classes(data)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        # Drawn on the CPU, so that every device starts from the same weights.
+        backbone = network.build(data.x.shape[1], classes).to(device, dtype)
+        topology = Topology.of(graph, self_loops=backbone.self_loops, device=device)
+        if isinstance(backbone, PyGBackbone):
+            backbone.prepare(features, topology.pattern, classes)
+    start = backbone.initial_strength(topology.pattern).detach()
+    structure.setup(topology, start, backbone.num_propagations)
+    problem = NodeClassification(
+        backbone=backbone,
+        structure=structure,
+        features=features,
+        graph=topology,
+        labels=data.y.to(device, torch.int64),
+        inner_nodes=data.train_mask.nonzero().squeeze(-1).to(device),
+        outer_nodes=outer_nodes.to(device),
+        weight_decay=weight_decay,
+        seed=seed,
+    )
+    return problem, graph

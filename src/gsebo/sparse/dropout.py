@@ -1,0 +1,77 @@
+"""Dropout whose mask is a pure function of (seed, step, site, position).
+
+Nothing has to be stored to replay a training step, a run does not depend on the number
+of threads, and every device draws the same mask.
+"""
+
+from typing import NamedTuple, overload
+
+from torch import Tensor
+
+from gsebo.errors import InvalidInput
+from gsebo.sparse.features import SparseFeatures
+from gsebo.sparse.kernels import kernels_for
+
+_WORD = 0xFFFFFFFF
+
+
+class Noise(NamedTuple):
+    """Names the randomness of one training step; ``None`` in its place means none."""
+
+    seed: int
+    step: int
+
+    def keys(self, site: int) -> tuple[int, int]:
+        """Two 32-bit keys for one place in the network."""
+        key = 0x243F6A88
+        for number in (self.seed, self.seed >> 32, self.step, self.step >> 32, site):
+            key = _mix((key + (number & _WORD) + 0x9E3779B9) & _WORD)
+        return key, _mix(key ^ 0x85A308D3)
+
+
+@overload
+def dropout(x: Tensor, rate: float, noise: Noise | None, site: int) -> Tensor: ...
+@overload
+def dropout(
+    x: SparseFeatures, rate: float, noise: Noise | None, site: int
+) -> SparseFeatures: ...
+@overload
+def dropout(
+    x: Tensor | SparseFeatures, rate: float, noise: Noise | None, site: int
+) -> Tensor | SparseFeatures: ...
+def dropout(
+    x: Tensor | SparseFeatures, rate: float, noise: Noise | None, site: int
+) -> Tensor | SparseFeatures:
+    """Zero each number with probability ``rate`` and scale the rest to keep the mean.
+
+    Sparse features draw for their stored entries only: a zero stays zero either way.
+
+    Args:
+        x: Numbers to drop from.
+        rate: Probability of dropping, in [0, 1).
+        noise: Seed and step, or ``None`` for evaluation.
+        site: Number of the place in the network, so that no two share a mask.
+    """
+    if noise is None or rate == 0.0:
+        return x
+    if isinstance(x, SparseFeatures):
+        values = x.values * keep_mask(x.values, rate, noise, site)
+        return SparseFeatures(x.pattern, values)
+    return x * keep_mask(x, rate, noise, site)
+
+
+def keep_mask(x: Tensor, rate: float, noise: Noise, site: int) -> Tensor:
+    """Mask like ``x``: 0 with probability ``rate``, else ``1 / (1 - rate)``."""
+    if not 0.0 <= rate < 1.0:
+        raise InvalidInput(f"dropout rate is {rate}, expected a number in [0, 1)")
+    threshold = max(round((1.0 - rate) * 2**32), 1)
+    mask: Tensor = kernels_for(x).keep_mask(x.numel(), threshold, noise.keys(site), x)
+    return mask.view(x.shape)
+
+
+def _mix(h: int) -> int:
+    h ^= h >> 16
+    h = (h * 0x7FEB352D) & _WORD
+    h ^= h >> 15
+    h = (h * 0x846CA68B) & _WORD
+    return h ^ (h >> 16)

@@ -1,0 +1,66 @@
+"""Node features as a sparse matrix: citation graphs hold 98 to 99 % zeros."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gsebo.sparse.operators import spmm
+from gsebo.sparse.pattern import Pattern
+
+# Measured with 16 columns on Cora-sized features: the sparse product wins up to about
+# one number in four being present.
+_SPARSE_BELOW = 0.25
+
+
+class SparseFeatures:
+    """A constant feature matrix in sparse form; ``features @ weight`` is dense."""
+
+    def __init__(self, pattern: Pattern, values: Tensor) -> None:
+        self.pattern = pattern
+        self.values = values
+
+    @property
+    def shape(self) -> torch.Size:
+        """Number of nodes and of features."""
+        return torch.Size((self.pattern.num_rows, self.pattern.num_columns))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the stored numbers."""
+        return self.values.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the stored numbers."""
+        return self.values.device
+
+    def __matmul__(self, weight: Tensor) -> Tensor:
+        return spmm(self.pattern, self.values, weight)
+
+    def to_dense(self) -> Tensor:
+        """Return the ordinary matrix."""
+        dense = self.values.new_zeros(self.shape)
+        position = (self.pattern.row_of_entry, self.pattern.column_of_entry)
+        return dense.index_put(position, self.values, accumulate=True)
+
+    def __repr__(self) -> str:
+        rows, columns = self.shape
+        return f"SparseFeatures({rows} x {columns}, stored={self.values.numel()})"
+
+
+def make_features(
+    x: Tensor, dtype: torch.dtype, device: torch.device | str
+) -> Tensor | SparseFeatures:
+    """Choose the cheaper form of ``x``, dense or ``sparse_csr``, on ``device``."""
+    if x.layout == torch.strided:
+        stored = int(torch.count_nonzero(x))
+    else:
+        x = x.to_sparse().coalesce()
+        stored = x.values().numel()
+    if stored >= _SPARSE_BELOW * x.numel():
+        return x.to_dense().to(device, dtype)
+    coo = x.to_sparse().coalesce()
+    rows, columns = coo.indices()
+    pattern = Pattern.from_positions(rows, columns, x.shape[0], x.shape[1])
+    return SparseFeatures(pattern.to(device), coo.values().to(device, dtype))

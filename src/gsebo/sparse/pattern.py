@@ -1,0 +1,163 @@
+"""Where the entries of a sparse matrix are: rows, columns, and the transpose."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gsebo.errors import InvalidInput
+
+_INT32_MAX = 2**31 - 1
+
+
+class Pattern:
+    """Positions of the entries of a sparse matrix, in CSR, with its transpose.
+
+    Values are kept apart, as a tensor ``[..., num_entries]`` in *entry order*: the
+    order in which the positions were given. Both views read the same values, through
+    ``entries``, so transposing a matrix costs nothing.
+
+    Attributes:
+        num_rows: Number of rows.
+        num_columns: Number of columns.
+        indptr: Start of each row in ``columns`` and ``entries``, ``[num_rows + 1]``.
+        columns: Column of each stored position, ``[num_entries]``.
+        entries: Entry that each stored position holds, ``[num_entries]``.
+
+    >>> pattern = Pattern.from_positions(torch.tensor([1, 0]), torch.tensor([0, 1]), 2)
+    >>> pattern.T.T is pattern
+    True
+    """
+
+    def __init__(
+        self,
+        num_rows: int,
+        num_columns: int,
+        indptr: Tensor,
+        columns: Tensor,
+        entries: Tensor,
+    ) -> None:
+        self.num_rows = num_rows
+        self.num_columns = num_columns
+        self.indptr = indptr
+        self.columns = columns
+        self.entries = entries
+
+    @classmethod
+    def from_positions(
+        cls,
+        rows: Tensor,
+        columns: Tensor,
+        num_rows: int,
+        num_columns: int | None = None,
+    ) -> Pattern:
+        """Build the pattern of entries at ``(rows[k], columns[k])``.
+
+        A position given twice is two entries, whose values add up.
+
+        Raises:
+            InvalidInput: A position lies outside the matrix.
+        """
+        num_columns = num_rows if num_columns is None else num_columns
+        # Kernels read at these positions without a check of their own.
+        rows = _inside("rows", rows, num_rows)
+        columns = _inside("columns", columns, num_columns)
+        order = torch.argsort(rows * num_columns + columns, stable=True)
+        counts = torch.bincount(rows, minlength=num_rows)
+        indptr = torch.zeros(num_rows + 1, dtype=torch.int64, device=rows.device)
+        torch.cumsum(counts, 0, out=indptr[1:])
+        largest = max(rows.numel(), num_rows, num_columns)
+        # Half the index traffic wherever the sizes allow it.
+        index = torch.int32 if largest <= _INT32_MAX else torch.int64
+        return cls(
+            num_rows, num_columns, indptr, columns[order].to(index), order.to(index)
+        )
+
+    @property
+    def num_entries(self) -> int:
+        """Number of stored positions."""
+        return self.columns.numel()
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the index tensors."""
+        return self.columns.device
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """Row of each stored position, ``[num_entries]``."""
+        each = torch.arange(self.num_rows, device=self.device, dtype=self.columns.dtype)
+        return each.repeat_interleave(self.row_counts, output_size=self.columns.numel())
+
+    @cached_property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """``indptr``, ``columns`` and ``entries`` as numpy views, for CPU kernels."""
+        return self.indptr.numpy(), self.columns.numpy(), self.entries.numpy()
+
+    @cached_property
+    def row_counts(self) -> Tensor:
+        """Number of entries in each row, ``[num_rows]``."""
+        return self.indptr.diff()
+
+    @cached_property
+    def row_of_entry(self) -> Tensor:
+        """Row of each entry, in entry order, int64 ``[num_entries]``."""
+        rows = torch.empty_like(self.columns, dtype=torch.int64)
+        rows[self.entries.long()] = self.rows.long()
+        return rows
+
+    @cached_property
+    def column_of_entry(self) -> Tensor:
+        """Column of each entry, in entry order, int64 ``[num_entries]``."""
+        return self.T.row_of_entry
+
+    @cached_property
+    def T(self) -> Pattern:
+        """The transposed pattern, over the same entries."""
+        key = self.columns.long() * self.num_rows + self.rows.long()
+        order = torch.argsort(key, stable=True)
+        counts = torch.bincount(self.columns.long(), minlength=self.num_columns)
+        indptr = torch.zeros(
+            self.num_columns + 1, dtype=torch.int64, device=self.device
+        )
+        torch.cumsum(counts, 0, out=indptr[1:])
+        twin = Pattern(
+            self.num_columns,
+            self.num_rows,
+            indptr,
+            self.rows[order],
+            self.entries[order],
+        )
+        twin.__dict__["T"] = self
+        return twin
+
+    def to(self, device: torch.device | str) -> Pattern:
+        """Return the pattern on ``device``."""
+        if self.device == torch.device(device):
+            return self
+        return Pattern(
+            self.num_rows,
+            self.num_columns,
+            self.indptr.to(device),
+            self.columns.to(device),
+            self.entries.to(device),
+        )
+
+    def __repr__(self) -> str:
+        shape = f"{self.num_rows} x {self.num_columns}"
+        return f"Pattern({shape}, num_entries={self.num_entries})"
+
+
+def _inside(name: str, index: Tensor, size: int) -> Tensor:
+    """Return ``index`` as int64, all of it in ``[0, size)``."""
+    index = index.long()
+    if index.numel() > 0:
+        low, high = (int(end) for end in torch.aminmax(index))
+        if low < 0 or high >= size:
+            raise InvalidInput(
+                f"{name} run from {low} to {high}, expected 0 to {size - 1}"
+            )
+    return index

@@ -1,0 +1,91 @@
+"""One strength per edge: the generic structure extractor of the paper.
+
+    GSE(Z) = clip(Z) ⊙ (A + I),    clip(x) = min(max(x, 0), 1)
+
+The parameter is the change Z - Z0, so that it starts at zero for every backbone, and it
+is projected after each outer step instead of clamped in the forward pass: an entry that
+a clamp has cut off would never receive a gradient again.
+"""
+
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from gsebo.structure.base import Structure
+from gsebo.structure.topology import Topology
+
+
+@final
+class EdgeStrength(Structure):
+    """One learnable strength in [0, 1] per entry of A + I.
+
+    Args:
+        per_layer: Learn one set of strengths for each layer instead of a shared one.
+        tied: Let (i, j) and (j, i) change by the same amount.
+        learn_self_loops: Learn the strengths of the self-loops too.
+    """
+
+    change: nn.Parameter
+    start: Tensor
+    lower: Tensor
+    upper: Tensor
+    owner: Tensor | None
+
+    def __init__(
+        self,
+        *,
+        per_layer: bool = False,
+        tied: bool = False,
+        learn_self_loops: bool = True,
+    ) -> None:
+        super().__init__()
+        self.per_layer = per_layer
+        self.tied = tied
+        self.learn_self_loops = learn_self_loops
+
+    def setup(self, graph: Topology, start: Tensor, num_layers: int) -> None:
+        """Start at the vanilla strengths, one parameter per learned entry."""
+        learned = graph.num_entries if self.learn_self_loops else graph.num_edges
+        owner = _pair_of_entry(graph)[:learned] if self.tied else None
+        # A parameter may move as far as each of its entries stays inside [0, 1].
+        lower, upper = -start[:learned], 1 - start[:learned]
+        if owner is not None:
+            size = int(owner.max()) + 1 if learned else 0
+            lower = lower.new_full((size,), -1.0).scatter_reduce_(
+                0, owner, lower, "amax"
+            )
+            upper = upper.new_full((size,), 1.0).scatter_reduce_(
+                0, owner, upper, "amin"
+            )
+        shape = (num_layers, lower.numel()) if self.per_layer else lower.shape
+        self.change = nn.Parameter(start.new_zeros(shape))
+        self.register_buffer("start", start)
+        self.register_buffer("lower", lower)
+        self.register_buffer("upper", upper)
+        self.register_buffer("owner", owner)
+
+    def forward(self, graph: Topology, state: Tensor | None = None) -> Tensor:
+        """Return the strengths, ``[entries]`` or ``[layers, entries]``."""
+        change: Tensor = self.change
+        if self.owner is not None:
+            change = change.index_select(-1, self.owner)
+        missing = self.start.numel() - change.shape[-1]
+        if missing:
+            change = nn.functional.pad(change, (0, missing))
+        return self.start + change
+
+    def project(self, outer: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Clip every strength to [0, 1]."""
+        return {"change": torch.clamp(outer["change"], self.lower, self.upper)}
+
+
+def _pair_of_entry(graph: Topology) -> Tensor:
+    """Number the unordered pairs and the loops, ``[entries]``."""
+    reverse = graph.reverse_edge
+    entry = torch.arange(graph.num_entries, device=reverse.device)
+    edge = entry[: graph.num_edges]
+    first = torch.where(reverse >= 0, torch.minimum(edge, reverse), edge)
+    pair = torch.cat([first, entry[graph.num_edges :]])
+    number: Tensor = torch.unique(pair, return_inverse=True)[1]
+    return number

@@ -1,0 +1,11 @@
+"""The only loops over epochs, with early stopping, history and checkpoints."""
+
+from gsebo.training.bilevel import train_bilevel as train_bilevel
+from gsebo.training.checkpoint import Checkpoint as Checkpoint
+from gsebo.training.history import StepRecord as StepRecord
+from gsebo.training.history import Watcher as Watcher
+from gsebo.training.joint import train_joint as train_joint
+from gsebo.training.loop import LoopSettings as LoopSettings
+from gsebo.training.problem import NodeClassification as NodeClassification
+from gsebo.training.progress import Progress as Progress
+from gsebo.training.stopping import Patience as Patience

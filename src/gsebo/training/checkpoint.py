@@ -1,0 +1,121 @@
+"""Checkpoints: a killed fit goes on where it was and ends with the same result.
+
+Dropout masks depend on the step number only, so the file needs no random state.
+"""
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from gsebo.bilevel import Iterate, State, Tree
+from gsebo.errors import InvalidInput
+from gsebo.files import check_writable, read_tensors, write_tensors
+from gsebo.training.history import StepRecord
+from gsebo.training.progress import Progress
+
+_FILE = "checkpoint.safetensors"
+_TREES = ("weights", "slots", "outer", "outer_slots", "best_weights", "best_outer")
+
+
+class Checkpoint:
+    """Where a fit saves its progress.
+
+    Args:
+        folder: Where the file lies.
+        every_seconds: How much work may be lost; 0 saves after every step.
+        resume: Go on from the file, if there is one.
+    """
+
+    def __init__(
+        self, folder: Path | str, *, every_seconds: float = 10.0, resume: bool = False
+    ) -> None:
+        self.path = Path(folder) / _FILE
+        self.every_seconds = every_seconds
+        self.resume = resume
+        self._last = time.monotonic()
+
+    def prepare(self) -> None:
+        """Raise now if the folder cannot be written."""
+        check_writable(self.path.parent)
+
+    def load(self, fingerprint: str, device: str) -> Progress | None:
+        """Return the stored progress, if there is any to resume.
+
+        Args:
+            fingerprint: Of graph, parameters and seed; another fit's file is refused.
+            device: Where the tensors are wanted.
+        """
+        if not self.resume or not self.path.exists():
+            return None
+        tensors, facts = read_tensors(self.path, "a checkpoint")
+        if facts.get("fingerprint") != fingerprint:
+            raise InvalidInput(
+                f"{self.path} belongs to a fit with another graph, seed or parameters; "
+                "expected the same ones, or start anew without resuming"
+            )
+        trees = {name: _pick(tensors, name, device) for name in _TREES}
+        return _progress(trees, facts)
+
+    def save(self, progress: Progress, fingerprint: str, *, force: bool) -> None:
+        """Write the progress if it is due."""
+        if not force and time.monotonic() - self._last < self.every_seconds:
+            return
+        trees = dict(
+            zip(
+                _TREES,
+                (
+                    progress.iterate.weights,
+                    progress.iterate.state.slots,
+                    progress.outer,
+                    progress.outer_state.slots,
+                    progress.best_weights,
+                    progress.best_outer,
+                ),
+                strict=True,
+            )
+        )
+        tensors = {
+            f"{name}:{key}": leaf
+            for name in _TREES
+            for key, leaf in trees[name].items()
+        }
+        facts = {
+            "fingerprint": fingerprint,
+            "step": progress.iterate.step,
+            "count": progress.iterate.state.count,
+            "outer_count": progress.outer_state.count,
+            "best": None if progress.best is None else asdict(progress.best),
+            "history": [asdict(record) for record in progress.history],
+        }
+        write_tensors(self.path, tensors, facts)
+        self._last = time.monotonic()
+
+    def remove(self) -> None:
+        """Delete the file once the fit is finished and stored elsewhere."""
+        self.path.unlink(missing_ok=True)
+
+
+def _pick(tensors: dict[str, Tensor], name: str, device: str) -> Tree:
+    prefix = f"{name}:"
+    return {
+        key.removeprefix(prefix): leaf.to(device)
+        for key, leaf in tensors.items()
+        if key.startswith(prefix)
+    }
+
+
+def _progress(trees: dict[str, Tree], facts: dict[str, Any]) -> Progress:
+    state = State(facts["count"], trees["slots"])
+    best = facts["best"]
+    return Progress(
+        iterate=Iterate(trees["weights"], state, facts["step"]),
+        outer=trees["outer"],
+        outer_state=State(facts["outer_count"], trees["outer_slots"]),
+        best_weights=trees["best_weights"],
+        best_outer=trees["best_outer"],
+        best=None if best is None else StepRecord.from_json(best),
+        history=[StepRecord.from_json(record) for record in facts["history"]],
+    )

@@ -1,0 +1,101 @@
+"""Node classification as a bilevel problem: weights inside, strengths outside."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy
+
+from gsebo.backbone.base import Backbone, Features
+from gsebo.bilevel import Tree
+from gsebo.bilevel.tree import flatten, unflatten
+from gsebo.sparse import Noise
+from gsebo.structure import Structure, Topology
+
+_FLAT = "weights"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class NodeClassification:
+    """The two losses of GSEBO.
+
+        L(W, Z) = mean over training nodes of the cross-entropy + λ/2 ‖W‖²
+        F(W, Z) = sum over outer (validation) nodes of the cross-entropy
+
+    The outer loss is a sum, as printed in the paper: its learning rate counts on it.
+    All weights live in one flat vector, so that the optimiser and its adjoint are a
+    handful of operations however many layers there are.
+
+    Attributes:
+        backbone: The network; its own parameters are only the initial weights.
+        structure: The strengths; its own parameters are only the initial ones.
+        features: Node features.
+        graph: Entries of the graph.
+        labels: Class of each node; only those of the two sets of nodes are read.
+        inner_nodes: Nodes of the inner loss.
+        outer_nodes: Nodes of the outer loss.
+        weight_decay: λ.
+        seed: Of the dropout masks.
+    """
+
+    backbone: Backbone
+    structure: Structure
+    features: Features
+    graph: Topology
+    labels: Tensor
+    inner_nodes: Tensor
+    outer_nodes: Tensor
+    weight_decay: float
+    seed: int
+
+    def initial_weights(self) -> Tree:
+        """All weights of the backbone as one vector."""
+        return {_FLAT: flatten(self._layout).detach()}
+
+    def initial_outer(self) -> Tree:
+        """The parameters of the structure."""
+        return {
+            name: parameter.detach().clone()
+            for name, parameter in self.structure.named_parameters()
+        }
+
+    def named_weights(self, weights: Tree) -> Tree:
+        """Cut the flat vector into the parameters of the backbone."""
+        return unflatten(weights[_FLAT], self._layout)
+
+    @cached_property
+    def _layout(self) -> Tree:
+        named = self.backbone.named_parameters()
+        return {name: weight for name, weight in named if weight.requires_grad}
+
+    def strengths(self, outer: Tree) -> Tensor:
+        """Strength of every entry, ``[entries]`` or ``[layers, entries]``."""
+        strengths: Tensor = functional_call(self.structure, outer, (self.graph,))
+        return strengths
+
+    def logits(self, weights: Tree, outer: Tree, noise: Noise | None) -> Tensor:
+        """Scores of every node, ``[nodes, classes]``."""
+        inputs = (self.features, self.graph.pattern, self.strengths(outer), noise)
+        scores: Tensor = functional_call(
+            self.backbone, self.named_weights(weights), inputs
+        )
+        return scores
+
+    def inner_loss(self, weights: Tree, outer: Tree, step: int) -> Tensor:
+        """Mean cross-entropy of the inner nodes, plus weight decay."""
+        logits = self.logits(weights, outer, Noise(self.seed, step))
+        loss = cross_entropy(logits[self.inner_nodes], self.labels[self.inner_nodes])
+        if self.weight_decay == 0:
+            return loss
+        flat = weights[_FLAT]
+        return torch.add(loss, flat.dot(flat), alpha=self.weight_decay / 2)
+
+    def outer_loss(self, weights: Tree, outer: Tree) -> Tensor:
+        """Summed cross-entropy of the outer nodes, without dropout."""
+        logits = self.logits(weights, outer, None)
+        chosen = self.labels[self.outer_nodes]
+        return cross_entropy(logits[self.outer_nodes], chosen, reduction="sum")

@@ -1,0 +1,29 @@
+"""How far a fit has come: everything that is needed to go on, and nothing else."""
+
+from dataclasses import dataclass, field
+
+from gsebo.bilevel import Iterate, State, Tree
+from gsebo.training.history import StepRecord
+
+
+@dataclass
+class Progress:
+    """State of a training loop between two steps.
+
+    Attributes:
+        iterate: Weights, optimiser state and number of inner steps.
+        outer: Parameters of the structure.
+        outer_state: State of the outer optimiser.
+        best_weights: Weights of the best step so far.
+        best_outer: Structure of the best step so far.
+        best: Record of the best step so far.
+        history: One record per step.
+    """
+
+    iterate: Iterate
+    outer: Tree
+    outer_state: State
+    best_weights: Tree = field(default_factory=dict)
+    best_outer: Tree = field(default_factory=dict)
+    best: StepRecord | None = None
+    history: list[StepRecord] = field(default_factory=list)

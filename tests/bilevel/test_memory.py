@@ -1,0 +1,95 @@
+"""Reverse keeps one step's graph and the iterates it may still need, no more."""
+
+import gc
+import weakref
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from gsebo.bilevel import Optimizer, Reverse, Unrolled, adam, begin
+
+from .toys import Net
+
+
+class Box:
+    """A saved tensor that can be watched."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+
+def peak_saved_tensors(run: Callable[[], object]) -> int:
+    """The most tensors that autograd holds for a backward at any one time."""
+    live: weakref.WeakSet[Box] = weakref.WeakSet()
+    peak = 0
+
+    def pack(tensor: torch.Tensor) -> Box:
+        nonlocal peak
+        box = Box(tensor)
+        live.add(box)
+        peak = max(peak, len(live))
+        return box
+
+    gc.disable()  # What only a collection would free counts as held.
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda box: box.tensor):
+            run()
+    finally:
+        gc.enable()
+    return peak
+
+
+def peak(engine, steps: int) -> int:
+    problem, optimizer = Net(), adam(0.05)
+    weights, outer = problem.start()
+    start = begin(optimizer, weights)
+    return peak_saved_tensors(
+        lambda: engine.run(problem, optimizer, start, outer, steps)
+    )
+
+
+def test_graphs_do_not_grow_with_the_steps() -> None:
+    assert peak(Reverse(), 24) == peak(Reverse(), 3)
+    assert peak(Unrolled(), 24) > 5 * peak(Unrolled(), 3)
+
+
+def test_kept_graphs_bound_the_graphs() -> None:
+    assert peak(Reverse(kept_graphs=4), 24) == peak(Reverse(kept_graphs=4), 8)
+    assert peak(Reverse(kept_graphs=4), 8) > peak(Reverse(), 8)
+
+
+def live_iterates(engine: Reverse, steps: int) -> list[int]:
+    """How many iterates are alive at each inner step or pullback, as they happen."""
+    inner, live, counts = adam(0.05), [], []
+
+    def count() -> None:
+        counts.append(sum(reference() is not None for reference in live))
+
+    def update(gradients, state, weights):
+        moved, state = inner.update(gradients, state, weights)
+        live.append(weakref.ref(moved["first"]))
+        count()
+        return moved, state
+
+    def pullback(*arguments):
+        count()
+        return inner.pullback(*arguments)
+
+    problem = Net()
+    weights, outer = problem.start()
+    watched = Optimizer(inner.init, update, pullback)
+    engine.run(problem, watched, begin(watched, weights), outer, steps)
+    return counts
+
+
+@pytest.mark.parametrize("steps", [5, 20])
+def test_iterates_are_released_as_they_are_used(steps: int) -> None:
+    counts = live_iterates(Reverse(), steps)
+    forward, backward = counts[:steps], counts[steps:]
+    assert forward == list(range(1, steps + 1))
+    assert backward == [*range(steps, 1, -1), 1]
+
+
+def test_a_horizon_bounds_the_stored_iterates() -> None:
+    assert max(live_iterates(Reverse(horizon=3), 20)) <= 4

@@ -1,0 +1,62 @@
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+
+with warnings.catch_warnings():
+    # Importing PyG warns of its own use of torch.jit.
+    warnings.simplefilter("ignore")
+    from torch_geometric.data import Data
+
+# A busy machine may take long for one example.
+settings.register_profile("data", deadline=None)
+settings.load_profile("data")
+
+_GIVEN = os.environ.get("GSEBO_DATA")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    cache = tmp_path / "cache"
+    monkeypatch.delenv("GSEBO_DATA", raising=False)
+    monkeypatch.setenv("GSEBO_CACHE", str(cache))
+    return cache
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder with the datasets as .npz and their raw files."""
+    folder = Path(_GIVEN) if _GIVEN else Path(__file__).parents[3] / "shared/data"
+    if not (folder / "cora.npz").is_file():
+        pytest.skip("no folder of datasets: set GSEBO_DATA")
+    return folder
+
+
+@pytest.fixture
+def raw(shared: Path) -> Callable[[str], dict[str, bytes]]:
+    def read(name: str) -> dict[str, bytes]:
+        folder = shared / "raw" / name
+        if not folder.is_dir():
+            pytest.skip(f"no raw files of {name}")
+        return {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
+
+    return read
+
+
+@pytest.fixture
+def graph() -> Data:
+    """Six nodes, two classes, a path with one self-loop and one double edge."""
+    ends = torch.tensor([[0, 1, 2, 3, 4, 4, 0], [1, 2, 3, 4, 5, 4, 1]])
+    train, val, test = torch.eye(3, dtype=torch.bool).repeat_interleave(2, dim=1)
+    return Data(
+        x=torch.randn(6, 3, generator=torch.Generator().manual_seed(0)),
+        edge_index=ends,
+        y=torch.tensor([0, 1, 0, 1, 0, 1]),
+        train_mask=train,
+        val_mask=val,
+        test_mask=test,
+    )
