@@ -7,19 +7,49 @@
 True
 """
 
-from gsebo.data import add_inter_class_edges as add_inter_class_edges
-from gsebo.data import apply_split as apply_split
-from gsebo.data import generate_graph as generate_graph
-from gsebo.data import load as load_data
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from gsebo.errors import InputWarning as InputWarning
 from gsebo.errors import InvalidInput as InvalidInput
-from gsebo.methods import GSEBO as GSEBO
-from gsebo.methods import Frozen as Frozen
-from gsebo.methods import Vanilla as Vanilla
-from gsebo.methods import check_hypergradient as check_hypergradient
-from gsebo.methods import load_model as load_model
-from gsebo.training import Checkpoint as Checkpoint
 from gsebo.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from gsebo.data import add_inter_class_edges as add_inter_class_edges
+    from gsebo.data import apply_split as apply_split
+    from gsebo.data import generate_graph as generate_graph
+    from gsebo.data import load as load_data
+    from gsebo.methods import GSEBO as GSEBO
+    from gsebo.methods import Frozen as Frozen
+    from gsebo.methods import Vanilla as Vanilla
+    from gsebo.methods import check_hypergradient as check_hypergradient
+    from gsebo.methods import load_model as load_model
+    from gsebo.training import Checkpoint as Checkpoint
+
+# What needs torch is imported when it is first asked for: the command line must be
+# able to start, and to set OpenMP up, before torch is loaded.
+_LAZY = {
+    "GSEBO": ("gsebo.methods", "GSEBO"),
+    "Checkpoint": ("gsebo.training", "Checkpoint"),
+    "Frozen": ("gsebo.methods", "Frozen"),
+    "Vanilla": ("gsebo.methods", "Vanilla"),
+    "add_inter_class_edges": ("gsebo.data", "add_inter_class_edges"),
+    "apply_split": ("gsebo.data", "apply_split"),
+    "check_hypergradient": ("gsebo.methods", "check_hypergradient"),
+    "generate_graph": ("gsebo.data", "generate_graph"),
+    "load_data": ("gsebo.data", "load"),
+    "load_model": ("gsebo.methods", "load_model"),
+}
+
+_PACKAGES = (
+    "backbone",
+    "bilevel",
+    "data",
+    "methods",
+    "sparse",
+    "structure",
+    "training",
+)
 
 __all__ = [
     "GSEBO",
@@ -36,3 +66,18 @@ __all__ = [
     "load_data",
     "load_model",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return import_module(f"gsebo.{name}")
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _LAZY[name]
+    value = getattr(import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Write a file that is either the old one or the whole new one at any moment."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        # Not `mkstemp`: its files could be read by their owner only.
+        temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}"
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     except OSError as error:
         raise InvalidInput(_cannot_write(path, error)) from error
     try:
@@ -29,7 +32,7 @@ def write_atomically(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise InvalidInput(_cannot_write(path, error)) from error
 
 
@@ -37,7 +40,11 @@ def write_tensors(
     path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]
 ) -> None:
     """Write tensors and JSON-able facts into one safetensors file."""
-    plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    # Copies, because safetensors refuses two names for the same memory.
+    plain = {
+        name: tensor.detach().to("cpu", copy=True).contiguous()
+        for name, tensor in tensors.items()
+    }
     write_atomically(path, save(plain, {_JSON_KEY: json.dumps(facts)}))
 
 
@@ -54,6 +61,8 @@ def read_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, An
         with safe_open(path, framework="pt") as file:
             facts = json.loads((file.metadata() or {})[_JSON_KEY])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if not isinstance(facts, dict):
+            raise ValueError("its facts are no JSON object")
     except (SafetensorError, OSError, ValueError, KeyError) as error:
         raise InvalidInput(
             f"{path} is damaged or not {what} ({error}); expected an undamaged file "

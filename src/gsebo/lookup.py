@@ -20,6 +20,9 @@ def lookup(kind: str, name: str, choices: Mapping[str, T]) -> T:
     >>> lookup("method", "GSEBO", {"gsebo": 1})
     1
     """
+    if not isinstance(name, str):
+        expected = f"expected one of: {', '.join(choices)}."
+        raise InvalidInput(f"{name!r} given as {kind}; {expected}")
     by_name = {normalise(key): value for key, value in choices.items()}
     wanted = normalise(name)
     if wanted in by_name:

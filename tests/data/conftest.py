@@ -1,30 +1,12 @@
 import os
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import settings
-
-with warnings.catch_warnings():
-    # Importing PyG warns of its own use of torch.jit.
-    warnings.simplefilter("ignore")
-    from torch_geometric.data import Data
-
-# A busy machine may take long for one example.
-settings.register_profile("data", deadline=None)
-settings.load_profile("data")
+from torch_geometric.data import Data
 
 _GIVEN = os.environ.get("GSEBO_DATA")
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    cache = tmp_path / "cache"
-    monkeypatch.delenv("GSEBO_DATA", raising=False)
-    monkeypatch.setenv("GSEBO_CACHE", str(cache))
-    return cache
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,10 @@ from contextlib import nullcontext
 
 import numba
 import pytest
+import torch
 
 from gsebo.sparse import reference_kernels
+from gsebo.sparse.kernels import numba_cpu
 
 
 @pytest.fixture(params=["numba", "reference"])
@@ -16,7 +18,15 @@ def kernels(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def restored_threads() -> Iterator[None]:
-    """Lets a test change the number of threads."""
-    before = numba.get_num_threads()
+    """Lets a test change the number of threads, of torch and of numba."""
+    torch_threads, numba_threads = torch.get_num_threads(), numba.get_num_threads()
     yield
-    numba.set_num_threads(before)
+    torch.set_num_threads(torch_threads)
+    numba.set_num_threads(numba_threads)
+
+
+@pytest.fixture
+def parallel(monkeypatch: pytest.MonkeyPatch, restored_threads: None) -> None:
+    """Takes the parallel kernels even for little work."""
+    monkeypatch.setattr(numba_cpu, "_PARALLEL_WORK", -1)
+    torch.set_num_threads(2)

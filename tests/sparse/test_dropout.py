@@ -1,6 +1,5 @@
 import math
 
-import numba
 import numpy as np
 import pytest
 import torch
@@ -93,13 +92,12 @@ def test_positions_beyond_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [found[start + k] != 0 for k in range(60)] == expected
 
 
-@pytest.mark.usefixtures("restored_threads")
-def test_any_number_of_threads_draws_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    serial = mask()
-    monkeypatch.setattr(numba_cpu, "_PARALLEL_WORK", -1)
-    for threads in range(1, min(2, numba.config.NUMBA_NUM_THREADS) + 1):
-        numba.set_num_threads(threads)
-        assert torch.equal(serial, mask())
+def test_any_number_of_threads_draws_the_same(request: pytest.FixtureRequest) -> None:
+    drawn = mask()
+    request.getfixturevalue("parallel")
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        assert torch.equal(drawn, mask())
 
 
 @examples

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numba
@@ -45,13 +44,6 @@ def same_bits(one: list[Tensor], other: list[Tensor]) -> bool:
     return all(map(torch.equal, one, other))
 
 
-@pytest.fixture
-def parallel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Takes the parallel variants even for little work."""
-    monkeypatch.setattr(numba_cpu, "_PARALLEL_WORK", -1)
-    yield
-
-
 def test_the_cache_on_disk_keeps_the_variants_apart() -> None:
     """It knows a kernel by file, qualified name and line, and by no option."""
     assert len(VARIANTS) == 6
@@ -66,17 +58,36 @@ def test_the_cache_on_disk_keeps_the_variants_apart() -> None:
 @dtypes
 @pytest.mark.parametrize("channels", [1, 2, 7, 16, 33, 64])
 def test_parallel_equals_serial(
-    dtype: torch.dtype, channels: int, monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype, channels: int, request: pytest.FixtureRequest
 ) -> None:
     serial = all_operators(dtype, channels)
-    monkeypatch.setattr(numba_cpu, "_PARALLEL_WORK", -1)
+    request.getfixturevalue("parallel")
     assert same_bits(serial, all_operators(dtype, channels))
+
+
+@pytest.mark.usefixtures("restored_threads")
+def test_one_thread_of_torch_means_one_of_numba(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(numba_cpu, "_PARALLEL_WORK", -1)
+    torch.set_num_threads(1)
+    taken = []
+    serial, twin = (
+        (lambda *_: taken.append("serial")),
+        (lambda *_: taken.append("twin")),
+    )
+    numba_cpu._run((serial, twin), 10**9)
+    torch.set_num_threads(2)
+    numba_cpu._run((serial, twin), 10**9)
+    with numba_cpu._PARALLEL_LOCK:
+        numba_cpu._run((serial, twin), 10**9)
+    assert taken == ["serial", "twin" if len(THREADS) > 1 else "serial", "serial"]
 
 
 @pytest.mark.usefixtures("parallel")
 def test_enough_work_takes_the_parallel_variant() -> None:
     all_operators(torch.float32)
-    if numba.get_num_threads() > 1:
+    if len(THREADS) > 1:
         assert all(
             twin.signatures
             for name, (_, twin) in VARIANTS.items()
@@ -111,19 +122,19 @@ def test_concurrent_calls_from_python_threads() -> None:
 
 
 WORKQUEUE = """
-import sys
 from concurrent.futures import ThreadPoolExecutor
 import numba, torch
 from gsebo.sparse import Pattern, spmm
 from gsebo.sparse.kernels import numba_cpu
 
 numba_cpu._PARALLEL_WORK = -1
+torch.set_num_threads(2)
 ring = torch.arange(3000)
 pattern = Pattern.from_positions(ring, ring.roll(1), 3000)
 x, values = torch.rand(3000, 64), torch.rand(3000)
 expected = spmm(pattern, values, x)
 with ThreadPoolExecutor(4) as pool:
-    for out in pool.map(lambda _: spmm(pattern, values, x), range(400)):
+    for out in pool.map(lambda _: spmm(pattern, values, x), range(200)):
         assert torch.equal(out, expected)
 print(numba.threading_layer())
 """

@@ -1,11 +1,14 @@
 """Random graphs, directed or not, laid out as structures see them."""
 
 import torch
+from hypothesis import settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch_geometric.data import Data
 
 from gsebo.data.canonical import CanonicalGraph, canonicalise
+
+examples = settings(deadline=None, max_examples=60)
 
 EDGES = {
     # 0 - 1, 1 - 2 both ways; 3 -> 0 and 2 -> 3 one way; 4 alone.

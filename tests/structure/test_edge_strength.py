@@ -7,7 +7,7 @@ from torch import Tensor
 from gsebo.data.canonical import CanonicalGraph
 from gsebo.structure import EdgeStrength, Topology
 
-from .graphs import EDGES, NUM_NODES, graph, graphs
+from .graphs import EDGES, NUM_NODES, examples, graph, graphs
 
 LAYERS = 3
 changes = st.floats(-3, 3, width=32)
@@ -58,6 +58,7 @@ def strengths(where: Topology, structure: EdgeStrength, change: Tensor) -> Tenso
     return torch.func.functional_call(structure, {"change": change}, (where,))
 
 
+@examples
 @given(cases())
 def test_starts_at_the_vanilla_strengths(
     case: tuple[Topology, EdgeStrength, Tensor],
@@ -132,6 +133,7 @@ def test_tied_pairs_keep_their_difference() -> None:
     torch.testing.assert_close(edges, edges[where.reverse_edge])
 
 
+@examples
 @given(cases())
 def test_projection_keeps_strengths_between_zero_and_one(
     case: tuple[Topology, EdgeStrength, Tensor],
@@ -145,6 +147,7 @@ def test_projection_keeps_strengths_between_zero_and_one(
     assert torch.equal(structure.project({"change": projected})["change"], projected)
 
 
+@examples
 @given(cases(), st.integers(0, 99))
 def test_projection_is_the_nearest_allowed_point(
     case: tuple[Topology, EdgeStrength, Tensor], seed: int
@@ -161,6 +164,7 @@ def test_projection_is_the_nearest_allowed_point(
     assert (((change - projected) * (allowed - projected)) <= 1e-6).all()
 
 
+@examples
 @given(cases())
 def test_the_box_is_as_large_as_it_can_be(
     case: tuple[Topology, EdgeStrength, Tensor],
@@ -175,10 +179,11 @@ def test_the_box_is_as_large_as_it_can_be(
         if owner is None:
             assert touching.all()
         else:
-            lead = touching.reshape(-1, learned)[0]
+            lead = touching[0] if structure.per_layer else touching
             assert set(owner[lead].tolist()) == set(range(bound.numel()))
 
 
+@examples
 @given(cases())
 def test_untied_projection_clips_the_strengths(
     case: tuple[Topology, EdgeStrength, Tensor],
@@ -206,6 +211,7 @@ def test_fixed_loops_never_move(kind: str, tied: bool, per_layer: bool) -> None:
     assert torch.equal(out[..., : where.num_edges], edges.expand(*out.shape[:-1], -1))
 
 
+@examples
 @given(cases())
 def test_gradient_counts_the_entries_of_each_parameter(
     case: tuple[Topology, EdgeStrength, Tensor],

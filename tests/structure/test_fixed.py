@@ -4,9 +4,10 @@ from hypothesis import given
 from gsebo.data.canonical import CanonicalGraph
 from gsebo.structure import STRUCTURES, EdgeStrength, Fixed, Structure, Topology
 
-from .graphs import graphs
+from .graphs import examples, graphs
 
 
+@examples
 @given(graphs())
 def test_fixed_is_the_start_and_has_nothing_to_learn(given: CanonicalGraph) -> None:
     where = Topology.of(given, self_loops=True, device="cpu")

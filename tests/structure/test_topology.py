@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 from gsebo.data.canonical import CanonicalGraph
 from gsebo.structure import Topology
 
-from .graphs import EDGES, NUM_NODES, graph, graphs
+from .graphs import EDGES, NUM_NODES, examples, graph, graphs
 
 
+@examples
 @given(graphs(), st.booleans())
 def test_entries_are_the_edges_then_the_loops(
     given: CanonicalGraph, self_loops: bool
@@ -25,6 +26,7 @@ def test_entries_are_the_edges_then_the_loops(
     assert torch.equal(topology.reverse_edge, given.reverse_edge)
 
 
+@examples
 @given(graphs())
 def test_reverse_edges_point_back(given: CanonicalGraph) -> None:
     topology = Topology.of(given, self_loops=True, device="cpu")

@@ -200,8 +200,9 @@ def _second_order(
     )
     if not isinstance(projection, Tensor):
         return None
-    (result,) = torch.autograd.grad(projection, [strengths], allow_unused=True)
-    return result
+    # Not autograd.grad: it would step around functions that are differentiable once.
+    torch.autograd.backward(projection)
+    return strengths.grad
 
 
 @contextmanager

@@ -48,11 +48,7 @@ def build_pyg_module(
     )
     """
     if isinstance(spec, nn.Module):
-        if options:
-            raise InvalidInput(
-                f"options {sorted(options)} given with a {type(spec).__name__} that is "
-                "built already, expected none."
-            )
+        no_options(spec, options)
         module = deepcopy(spec)
         reset_parameters(module)
         return module
@@ -192,6 +188,15 @@ def construct(
         raise
     except (TypeError, ValueError, AssertionError, ImportError) as error:
         raise InvalidInput(f"{name} could not be built: {error}") from error
+
+
+def no_options(module: nn.Module, options: Mapping[str, Any]) -> None:
+    """Refuse options for what is built already."""
+    if options:
+        raise InvalidInput(
+            f"options {', '.join(options)} given with a {type(module).__name__} that "
+            "is built already, expected none."
+        )
 
 
 def reset_parameters(module: nn.Module) -> None:

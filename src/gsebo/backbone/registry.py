@@ -14,7 +14,12 @@ from gsebo.backbone.gcn import GCN
 from gsebo.backbone.jk import JKNet
 from gsebo.backbone.mlp import MLP
 from gsebo.backbone.pyg_adapter import PyGBackbone
-from gsebo.backbone.pyg_build import build_pyg_module, construct, pyg_class
+from gsebo.backbone.pyg_build import (
+    build_pyg_module,
+    construct,
+    no_options,
+    pyg_class,
+)
 from gsebo.backbone.sage import SAGE
 from gsebo.errors import InvalidInput
 from gsebo.lookup import normalise
@@ -107,6 +112,7 @@ def make_backbone(
         "dropout": dropout,
     }
     if isinstance(spec, Backbone):
+        no_options(spec, options)
         return deepcopy(spec)
     if isinstance(spec, str):
         if normalise(spec) in BACKBONES:

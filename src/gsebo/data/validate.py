@@ -49,6 +49,8 @@ def _tensor(data: Data, key: str) -> Tensor:
     value = data[key]
     if not isinstance(value, Tensor):
         raise InvalidInput(f"expected {key} as a tensor, got {type(value).__name__}.")
+    if key != "x" and value.layout != torch.strided:
+        raise InvalidInput(f"expected {key} as a dense tensor, got {value.layout}.")
     return value
 
 

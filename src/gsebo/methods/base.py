@@ -1,8 +1,6 @@
 """The estimator contract, as in scikit-learn, on PyG graphs."""
 
 import copy
-import hashlib
-import json
 import secrets
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -15,10 +13,11 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gsebo.data import CanonicalGraph, num_classes, validate
-from gsebo.errors import InvalidInput
+from gsebo.methods.fingerprint import fingerprint
 from gsebo.methods.fitted import FittedModel
-from gsebo.methods.parameters import require_choice, require_seed
+from gsebo.methods.parameters import require_seed
 from gsebo.methods.prepare import resolve_device
+from gsebo.methods.scoring import scored_nodes
 from gsebo.training import Checkpoint, NodeClassification, Progress, Watcher
 
 
@@ -49,13 +48,19 @@ class GraphClassifier(BaseEstimator, ABC):
 
     @abstractmethod
     def _check_parameters(self) -> None:
-        """Raise `InvalidInput` for a parameter that cannot be used."""
+        """Check what this method alone has."""
 
     @abstractmethod
     def _train(
         self, data: Data, run: "Run"
     ) -> tuple[NodeClassification, CanonicalGraph, Progress]:
         """Train on a validated graph."""
+
+    @final
+    def check_parameters(self) -> None:
+        """Raise `InvalidInput` for a parameter that cannot be used."""
+        self._check_parameters()
+        require_seed(self.random_state)
 
     @final
     def fit(
@@ -72,8 +77,7 @@ class GraphClassifier(BaseEstimator, ABC):
             checkpoint: Where to save progress, and whether to resume from it.
             watcher: Called after each outer step with its record and all logits.
         """
-        self._check_parameters()
-        require_seed(self.random_state)
+        self.check_parameters()
         validate(data)
         seed = self.random_state
         seed = secrets.randbits(31) if seed is None else int(seed)
@@ -145,13 +149,9 @@ class GraphClassifier(BaseEstimator, ABC):
             data: Graph with labels.
             mask: ``"test"``, ``"val"``, ``"train"``, or a boolean tensor ``[nodes]``.
         """
-        chosen = _named_mask(data, mask) if isinstance(mask, str) else mask
-        if not bool(chosen.any()):
-            raise InvalidInput(
-                "the mask holds no node; expected at least one to score."
-            )
-        predicted = self.predict(data)[chosen.cpu()]
-        return float((predicted == data.y[chosen].cpu()).double().mean())
+        predicted = self.predict(data)
+        chosen = scored_nodes(data, mask)
+        return float((predicted == data.y.cpu())[chosen].double().mean())
 
     @final
     def save(self, folder: str | Path, *, dataset: str | None = None) -> None:
@@ -193,29 +193,8 @@ class Run:
         parameters = self._estimator.get_params(deep=False)
         parameters["random_state"] = self.seed
         parameters.pop("device")
-        text = json.dumps(parameters, sort_keys=True, default=repr)
-        digest = hashlib.sha256(type(self._estimator).__name__.encode() + text.encode())
-        data = self._data
-        labelled = data.train_mask | data.val_mask
-        x = data.x.to_dense() if data.x.layout != torch.strided else data.x
-        for tensor in (
-            x,
-            data.edge_index,
-            data.train_mask,
-            data.val_mask,
-            data.y[labelled],
-        ):
-            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()
-
-
-def _named_mask(data: Data, name: str) -> Tensor:
-    require_choice("mask", name, ("test", "val", "train"))
-    key = f"{name}_mask"
-    if key not in data or data[key] is None:
-        raise InvalidInput(f"the graph has no {key}; expected one to score on.")
-    mask: Tensor = data[key]
-    return mask
+        name = type(self._estimator).__name__
+        return fingerprint(name, parameters, self._data)
 
 
 def _without_test_labels(data: Data) -> Data:

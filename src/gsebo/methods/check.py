@@ -8,6 +8,7 @@ from torch_geometric.data import Data
 from gsebo.bilevel import HypergradientCheck, make_hypergradient, make_optimizer
 from gsebo.bilevel import check_hypergradient as check_problem
 from gsebo.data import validate
+from gsebo.errors import InvalidInput
 from gsebo.methods.base import Run
 from gsebo.methods.gsebo import GSEBO
 
@@ -32,20 +33,30 @@ def check_hypergradient(
         directions: How many random directions in the space of strengths are tried.
         epsilon: Half the distance of the two trainings.
 
+    Raises:
+        InvalidInput: The model or the graph cannot be used, or nothing is learned.
+
     Returns:
         Both derivatives along each direction, and their ``relative_error``.
     """
+    model.check_parameters()
     validate(data)
     exact = copy.copy(data)
     exact.x = data.x.double()
-    seed = 0 if model.random_state is None else model.random_state
+    seed = 0 if model.random_state is None else int(model.random_state)
     run = Run(model, exact, seed, torch.device("cpu"), None, None)
     problem, _ = model.make_problem(exact, run)
+    outer = problem.initial_outer()
+    if not outer:
+        raise InvalidInput(
+            f"structure={model.structure!r} has nothing to learn; expected one with "
+            "parameters, such as 'edge'."
+        )
     return check_problem(
         problem,
         make_optimizer(model.inner_optimizer, model.inner_lr),
         problem.initial_weights(),
-        problem.initial_outer(),
+        outer,
         model.inner_steps if inner_steps is None else inner_steps,
         hypergradient=make_hypergradient(
             model.hypergradient, direct_term=model.direct_term

@@ -104,7 +104,7 @@ class Frozen(GraphClassifier):
             weight_decay=self.weight_decay,
             optimizer=make_optimizer(self.inner_optimizer, self.inner_lr),
             steps_per_evaluation=self.inner_steps,
-            max_evaluations=self.max_outer_steps,
+            max_training_steps=self.inner_steps * self.max_outer_steps,
             patience=self.patience,
             select_by=self.select_by,
             stop_on=self.stop_on,

@@ -1,10 +1,11 @@
 """Checks of an estimator's parameters, each failure one sentence."""
 
-import math
 from numbers import Integral, Real
 from typing import Any
 
 from gsebo.errors import InvalidInput
+
+_LARGEST = 1e30
 
 
 def require_count(**parameters: Any) -> None:
@@ -16,11 +17,21 @@ def require_count(**parameters: Any) -> None:
 
 
 def require_not_negative(**parameters: Any) -> None:
-    """Each must be a finite number of at least 0."""
+    """Each must be a number of at least 0 that single precision can hold with ease."""
     for name, value in parameters.items():
         number = isinstance(value, Real) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or value < 0:
-            raise InvalidInput(f"{name}={value!r} given; expected a number >= 0.")
+        if not number or not 0 <= value <= _LARGEST:
+            raise InvalidInput(
+                f"{name}={value!r} given; expected a number from 0 to {_LARGEST:g}."
+            )
+
+
+def require_share(**parameters: Any) -> None:
+    """Each must be a number of at least 0 and below 1."""
+    for name, value in parameters.items():
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if not number or not 0 <= value < 1:
+            raise InvalidInput(f"{name}={value!r} given; expected 0 <= {name} < 1.")
 
 
 def require_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:

@@ -2,10 +2,12 @@
 
 import hashlib
 import json
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch_geometric import __version__ as pyg_version
@@ -13,7 +15,7 @@ from torch_geometric.data import Data
 
 from gsebo.backbone import PyGBackbone, make_backbone
 from gsebo.data import CanonicalGraph
-from gsebo.errors import InvalidInput
+from gsebo.errors import InputWarning, InvalidInput
 from gsebo.files import (
     check_writable,
     read_json,
@@ -33,6 +35,8 @@ _FORMAT = 1
 _FACTS = "model.json"
 _TENSORS = "model.safetensors"
 _WEIGHT = "weight:"
+# What building a network from a wrong description may raise.
+_MISFITS = (LookupError, MemoryError, RuntimeError, TypeError, ValueError)
 
 
 def save_model(model: GraphClassifier, folder: Path, dataset: str | None) -> None:
@@ -82,7 +86,9 @@ def load_model(
     Args:
         folder: Where the model lies.
         backbone: The class or instance that the model was fitted with, if that was not
-            a name: code is never loaded from a model file.
+            a name: code is never loaded from a model file. A structure or a
+            hypergradient that was code is replaced by the default, with a warning: only
+            another fit would need it.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -98,9 +104,10 @@ def load_model(
     model = _make_estimator(facts, backbone)
     try:
         _restore(model, facts, tensors)
-    except (KeyError, RuntimeError, TypeError) as error:
+    except _MISFITS as error:
+        reason = " ".join(str(error).split())
         raise InvalidInput(
-            f"the model in {folder} does not fit its own description ({error}); "
+            f"the model in {folder} does not fit its own description ({reason}); "
             "expected the network that it was saved with."
         ) from error
     return model
@@ -136,21 +143,40 @@ def _make_estimator(
     facts: dict[str, Any], backbone: type | nn.Module | None
 ) -> GraphClassifier:
     info = lookup("method", facts["method"], METHODS)
-    parameters = dict(facts["parameters"])
-    for name, value in parameters.items():
-        if isinstance(value, dict) and "code" in value:
-            if name != "backbone" or backbone is None:
-                raise InvalidInput(
-                    f"the model was fitted with {name}={value['code']}, which is code "
-                    f"and not in the file; expected load_model(folder, {name}=...)."
-                )
-            parameters[name] = backbone
+    parameters = facts["parameters"]
+    if not isinstance(parameters, dict):
+        raise InvalidInput(f"parameters={parameters!r} stored; expected an object.")
+    if backbone is not None:
+        parameters = parameters | {"backbone": backbone}
+        if isinstance(backbone, nn.Module):
+            parameters["backbone_options"] = None
+    code = [name for name, value in parameters.items() if _is_code(value)]
+    for name in code:
+        if name in ("backbone", "backbone_options"):
+            raise InvalidInput(
+                f"the model was fitted with {name}={parameters[name]['code']}, which "
+                "is code and not in the file; expected load_model(folder, "
+                "backbone=...) with the network."
+            )
+    if code:
+        warnings.warn(
+            f"the model was fitted with {' and '.join(code)} given as code, which is "
+            "not in the file: the default takes its place if it is fitted again.",
+            InputWarning,
+            stacklevel=3,
+        )
     try:
-        return info.estimator(**parameters)
+        return info.estimator(
+            **{name: value for name, value in parameters.items() if name not in code}
+        )
     except TypeError as error:
         raise InvalidInput(
             f"the model has parameters that {facts['method']} does not take ({error})."
         ) from error
+
+
+def _is_code(value: Any) -> bool:
+    return isinstance(value, dict) and set(value) == {"code"}
 
 
 def _restore(
@@ -210,6 +236,10 @@ def _plain_parameters(model: GraphClassifier) -> dict[str, Any]:
     """Parameters as JSON; what is code is only named."""
     plain: dict[str, Any] = {}
     for name, value in model.get_params(deep=False).items():
+        if isinstance(value, np.generic):
+            value = value.item()
+        if isinstance(value, torch.device):
+            value = str(value)
         try:
             json.dumps(value)
             plain[name] = value

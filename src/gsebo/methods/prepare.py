@@ -10,6 +10,7 @@ from torch_geometric.data import Data
 from gsebo.backbone import Backbone, PyGBackbone, make_backbone
 from gsebo.data import CanonicalGraph, canonicalise, num_classes
 from gsebo.errors import InvalidInput
+from gsebo.methods.parameters import require_count, require_share
 from gsebo.sparse import make_features
 from gsebo.structure import Structure, Topology
 from gsebo.training import NodeClassification
@@ -24,6 +25,23 @@ class NetworkChoices:
     num_layers: int
     dropout: float
     options: dict[str, Any] | None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.backbone, str | type | nn.Module):
+            raise InvalidInput(
+                f"backbone={self.backbone!r} given; expected a name, a class or a "
+                "module."
+            )
+        require_count(hidden_channels=self.hidden_channels, num_layers=self.num_layers)
+        require_share(dropout=self.dropout)
+        named = isinstance(self.options, dict) and all(
+            isinstance(name, str) for name in self.options
+        )
+        if self.options is not None and not named:
+            raise InvalidInput(
+                f"backbone_options={self.options!r} given; expected a dictionary from "
+                "names to values, or None."
+            )
 
     def build(self, in_channels: int, out_channels: int) -> Backbone:
         """Build the network with fresh weights from torch's current seed."""
@@ -44,8 +62,9 @@ def resolve_device(device: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         found = torch.device(device)
-        torch.empty(0, device=found)
-    except (RuntimeError, AssertionError) as error:
+        # A device that is not there raises here, and "meta" holds no numbers.
+        torch.empty(1, device=found).tolist()
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
         raise InvalidInput(
             f"device={device!r} given; expected 'auto', 'cpu' or a device that this "
             "machine has."

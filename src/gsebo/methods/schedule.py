@@ -85,7 +85,7 @@ def train_on_fixed_structure(
     weight_decay: float,
     optimizer: Optimizer,
     steps_per_evaluation: int,
-    max_evaluations: int,
+    max_training_steps: int,
     patience: int,
     select_by: SelectBy,
     stop_on: StopOn,
@@ -104,7 +104,7 @@ def train_on_fixed_structure(
     settings = loop_settings(
         run,
         stop_nodes,
-        max_steps=max_evaluations,
+        max_steps=-(-max_training_steps // steps_per_evaluation),
         patience=patience,
         select_by=select_by,
     )
@@ -113,6 +113,7 @@ def train_on_fixed_structure(
             problem,
             optimizer,
             steps_per_evaluation=steps_per_evaluation,
+            max_training_steps=max_training_steps,
             settings=settings,
         )
     return problem, graph, progress

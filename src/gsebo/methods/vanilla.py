@@ -96,7 +96,7 @@ class Vanilla(GraphClassifier):
             weight_decay=self.weight_decay,
             optimizer=make_optimizer(self.inner_optimizer, self.inner_lr),
             steps_per_evaluation=self.evaluate_every,
-            max_evaluations=-(-self.max_epochs // self.evaluate_every),
+            max_training_steps=self.max_epochs,
             patience=self.patience,
             select_by=self.select_by,
             stop_on="val",

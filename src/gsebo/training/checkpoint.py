@@ -57,7 +57,12 @@ class Checkpoint:
                 "expected the same ones, or start anew without resuming"
             )
         trees = {name: _pick(tensors, name, device) for name in _TREES}
-        return _progress(trees, facts)
+        try:
+            return _progress(trees, facts)
+        except (LookupError, TypeError) as error:
+            raise InvalidInput(
+                f"{self.path} is damaged ({error!r}); expected a whole checkpoint"
+            ) from error
 
     def save(self, progress: Progress, fingerprint: str, *, force: bool) -> None:
         """Write the progress if it is due."""
@@ -108,6 +113,8 @@ def _pick(tensors: dict[str, Tensor], name: str, device: str) -> Tree:
 
 
 def _progress(trees: dict[str, Tree], facts: dict[str, Any]) -> Progress:
+    if not (trees["weights"] and trees["best_weights"]):
+        raise LookupError("weights")
     state = State(facts["count"], trees["slots"])
     best = facts["best"]
     return Progress(

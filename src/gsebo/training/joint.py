@@ -13,6 +13,7 @@ def train_joint(
     optimizer: Optimizer,
     *,
     steps_per_evaluation: int,
+    max_training_steps: int,
     settings: LoopSettings,
 ) -> Progress:
     """Train the weights, looking at the validation nodes every so many steps.
@@ -21,12 +22,15 @@ def train_joint(
         problem: The losses; only the inner one is used.
         optimizer: Makes the steps.
         steps_per_evaluation: How many steps pass between two looks.
+        max_training_steps: Number of steps in all; the last look may come earlier.
         settings: When to stop, and what to keep.
     """
 
     def advance(progress: Progress) -> Advance:
+        left = max_training_steps - progress.iterate.step
+        steps = min(steps_per_evaluation, left)
         iterate, losses = descend(
-            problem, optimizer, progress.iterate, progress.outer, steps_per_evaluation
+            problem, optimizer, progress.iterate, progress.outer, steps
         )
         return Advance(iterate, progress.outer, progress.outer_state, losses[-1])
 

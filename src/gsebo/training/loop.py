@@ -81,7 +81,7 @@ def run_loop(
             logits,
             seconds=earlier + time.perf_counter() - begun,
         )
-        if not _is_finite(record, taken):
+        if not _is_finite(record, taken, logits):
             _warn_diverged(record, progress.best)
             break
         progress.history.append(record)
@@ -151,14 +151,17 @@ def _changed_edges(problem: NodeClassification, outer: Tree) -> tuple[int, float
     start = problem.strengths(problem.initial_outer())[..., edges]
     now = problem.strengths(outer)[..., edges]
     moved = now != start
-    number = int(moved.sum())
-    return number, float((now[moved] / start[moved]).mean()) if number else 1.0
+    if not bool(moved.any()):
+        return 0, 1.0
+    number = int((moved if moved.dim() == 1 else moved.any(dim=0)).sum())
+    return number, float((now[moved] / start[moved]).mean())
 
 
-def _is_finite(record: StepRecord, taken: Advance) -> bool:
+def _is_finite(record: StepRecord, taken: Advance, logits: Tensor) -> bool:
     if not (math.isfinite(record.train_loss) and math.isfinite(record.val_loss)):
         return False
-    return all(bool(torch.isfinite(leaf).all()) for leaf in taken.outer.values())
+    results = (logits, *taken.outer.values())
+    return all(bool(torch.isfinite(result).all()) for result in results)
 
 
 def _warn_diverged(record: StepRecord, best: StepRecord | None) -> None:

@@ -1,0 +1,47 @@
+# Both commands of the README: `make demo` and `make test`. The environment is made once
+# and only again when the project's own files say so.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+INPUTS := pyproject.toml constraints.txt
+
+# Threads that wait should sleep: on a busy machine spinning ones cost a tenfold.
+export OMP_WAIT_POLICY ?= PASSIVE
+
+.PHONY: demo test lint readme memory clean
+
+demo: $(VENV)/.installed
+	$(BIN)/gsebo compare cora --methods vanilla,gsebo --seed 0
+
+test: $(VENV)/.installed-test
+	$(MAKE) --no-print-directory lint
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+readme: $(VENV)/.installed-test
+	$(BIN)/python scripts/readme_table.py
+
+memory: $(VENV)/.installed
+	$(BIN)/python benchmarks/memory.py
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version)'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: $(INPUTS) | $(VENV)/bin/python
+	@echo "Installing gsebo into $(VENV) (a minute or two, once)"
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.installed-test: $(INPUTS) | $(VENV)/bin/python
+	@echo "Installing gsebo and its test tools into $(VENV) (a minute or two, once)"
+	$(PIP) -e ".[test]"
+	@touch $@ $(VENV)/.installed
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,92 @@
+"""``gsebo compare``: several methods on one graph, side by side."""
+
+from typing import Annotated
+
+from typer import Option
+
+from gsebo.cli.fit import run_all
+from gsebo.cli.options import (
+    Backbone,
+    DataDir,
+    Dataset,
+    Device,
+    Json,
+    Noise,
+    Normalize,
+    Preset,
+    Quiet,
+    Seed,
+    Seeds,
+    Settings,
+    Split,
+)
+from gsebo.cli.output import messages, print_json
+from gsebo.cli.plan import Plan
+from gsebo.errors import InvalidInput
+
+
+def compare(
+    dataset: Dataset,
+    methods: Annotated[
+        str, Option(help="Names, separated by commas; the first is the reference.")
+    ] = "vanilla,gsebo",
+    backbone: Backbone = "gcn",
+    preset: Preset = None,
+    settings: Settings = None,
+    seed: Seed = 0,
+    seeds: Seeds = None,
+    split: Split = None,
+    noise: Noise = 0,
+    data_dir: DataDir = None,
+    normalize: Normalize = None,
+    device: Device = "auto",
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train several methods on the same graph with the same seeds.
+
+    A parameter of --set goes to those methods that have it.
+    """
+    messages.quiet = quiet
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    if not names:
+        raise InvalidInput(
+            f"--methods {methods!r} given; expected names separated by commas."
+        )
+    from gsebo.cli.experiment import Experiment
+
+    plan = Plan(
+        dataset=dataset,
+        backbone=backbone,
+        preset=preset,
+        settings=tuple(settings or ()),
+        seed=seed,
+        seeds=seeds or 1,
+        split=split,
+        noise=noise,
+        data_dir=data_dir,
+        normalize=normalize,
+        device=device,
+    )
+    experiment = Experiment(plan, names)
+    results = []
+    for method in experiment.methods:
+        trial, runs = run_all(experiment, method, plan, quiet)
+        results.append(experiment.summary(method, trial, runs))
+    reference = results[0]["test_accuracy"]
+    for result in results:
+        own = result["test_accuracy"]
+        result["difference"] = None if None in (own, reference) else own - reference
+    if json:
+        print_json(
+            {
+                "dataset": experiment.graph.name,
+                "backbone": backbone,
+                "seeds": plan.all_seeds,
+                "results": results,
+            }
+        )
+        return
+    from gsebo.cli.result_tables import print_comparison
+
+    print_comparison(results)

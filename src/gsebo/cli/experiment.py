@@ -1,0 +1,167 @@
+"""Fits of one plan: which estimator, on which graph, with which outcome."""
+
+import platform
+import time
+from dataclasses import dataclass
+from statistics import mean, stdev
+from typing import Any, final
+
+import numpy
+import torch
+import torch_geometric
+from torch import Tensor
+from torch_geometric.data import Data
+
+from gsebo.cli.graph_input import GraphInput
+from gsebo.cli.memory import peak_memory_bytes
+from gsebo.cli.plan import Plan
+from gsebo.cli.progress import FitProgress
+from gsebo.cli.settings import parameters_from, read_settings
+from gsebo.lookup import lookup, normalise
+from gsebo.methods import METHODS, GraphClassifier
+from gsebo.methods.presets import preset_parameters
+from gsebo.training import Checkpoint
+from gsebo.version import __version__
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One fit.
+
+    Attributes:
+        model: The fitted estimator.
+        data: The graph it was fitted on.
+        facts: What is reported of it.
+    """
+
+    model: GraphClassifier
+    data: Data
+    facts: dict[str, Any]
+
+
+@final
+class Experiment:
+    """Everything that was asked for, checked as far as possible without fitting.
+
+    Args:
+        plan: The options.
+        methods: Names of the methods.
+
+    Attributes:
+        graph: The graph of all fits.
+    """
+
+    def __init__(self, plan: Plan, methods: list[str]) -> None:
+        self._plan = plan
+        self._estimators = {
+            normalise(name): lookup("method", name, METHODS).estimator
+            for name in methods
+        }
+        self.methods = list(self._estimators)
+        self._settings = read_settings(plan.settings, list(self._estimators.values()))
+        self._preset = (
+            preset_parameters(plan.preset, plan.backbone) if plan.preset else {}
+        )
+        # Wrong values are told before a graph is loaded.
+        self._parameters = {name: self._parameters_of(name) for name in self.methods}
+        self.graph = GraphInput(plan)
+
+    def run(
+        self,
+        method: str,
+        seed: int,
+        progress: FitProgress,
+        checkpoint: Checkpoint | None = None,
+    ) -> Trial:
+        """Fit one method with one seed."""
+        data = self.graph.for_seed(seed)
+        parameters = self._parameters[method]
+        model = self._estimators[method](**parameters, random_state=seed)
+        watcher = progress.watch(f"{method}, seed {seed}", model.get_params(deep=False))
+        begun = time.perf_counter()
+        model.fit(data, checkpoint=checkpoint, watcher=watcher)
+        wall = time.perf_counter() - begun
+        facts = {
+            "seed": seed,
+            "test_accuracy": _accuracy(model.transduction_, data, "test_mask"),
+            "val_accuracy": _accuracy(model.transduction_, data, "val_mask"),
+            "outer_iterations": len(model.history_),
+            "best_step": model.best_step_,
+            # The history of a resumed fit includes what was done before.
+            "seconds": max(wall, model.history_[-1].seconds),
+        }
+        return Trial(model, data, facts)
+
+    def summary(self, method: str, trial: Trial, runs: list[dict[str, Any]]) -> Any:
+        """The object that ``--json`` prints for one method.
+
+        Args:
+            method: Name of the method.
+            trial: One of its fits, for what is the same in all.
+            runs: The facts of every fit; their mean is reported if there are several.
+        """
+        parameters = trial.model.get_params(deep=False)
+        del parameters["random_state"]
+        device = trial.model.model_.strengths.device
+        result: dict[str, Any] = {
+            "dataset": self.graph.name,
+            "method": method,
+            "backbone": self._plan.backbone,
+            **runs[0],
+            "peak_memory_bytes": peak_memory_bytes(device),
+            "device": str(device),
+            "split": self.graph.split,
+            "noise": self._plan.noise,
+            "preset": self._plan.preset,
+            "parameters": parameters,
+            "num_nodes": int(trial.data.num_nodes),
+            "num_edges": int(trial.data.num_edges),
+            "versions": _versions(),
+        }
+        if self._plan.seeds is not None:
+            result |= _statistics(runs)
+        return result
+
+    def _parameters_of(self, method: str) -> dict[str, Any]:
+        estimator = self._estimators[method]
+        given = parameters_from(self._settings, estimator)
+        taken = estimator().get_params(deep=False)
+        preset = {name: v for name, v in self._preset.items() if name in taken}
+        for name in preset.keys() & given.keys():
+            if isinstance(preset[name], dict) and isinstance(given[name], dict):
+                given[name] = {**preset[name], **given[name]}
+        own = {"backbone": self._plan.backbone, "device": self._plan.device}
+        return {**preset, **given, **own}
+
+
+def _accuracy(predicted: Tensor, data: Data, mask: str) -> float | None:
+    """Accuracy over the nodes of a mask whose label is known, if there are any."""
+    if mask not in data or data[mask] is None:
+        return None
+    known = data[mask] & (data.y >= 0)
+    if not bool(known.any()):
+        return None
+    return float((predicted[known] == data.y[known]).double().mean())
+
+
+def _statistics(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Mean and standard deviation (ddof = 1) over the runs."""
+    result: dict[str, Any] = {}
+    for key in ("test_accuracy", "val_accuracy"):
+        values = [run[key] for run in runs]
+        unknown = None in values
+        result[key] = None if unknown else mean(values)
+        spread = stdev(values) if len(values) > 1 and not unknown else 0.0
+        result[f"{key}_std"] = None if unknown else spread
+    result["seconds"] = sum(run["seconds"] for run in runs)
+    return {**result, "runs": runs}
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "gsebo": __version__,
+        "torch": torch.__version__,
+        "torch_geometric": torch_geometric.__version__,
+        "numpy": numpy.__version__,
+        "python": platform.python_version(),
+    }

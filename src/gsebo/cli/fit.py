@@ -1,0 +1,162 @@
+"""``gsebo fit``: train one method on one graph."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Option
+
+from gsebo.cli.options import (
+    Backbone,
+    DataDir,
+    Dataset,
+    Device,
+    Json,
+    Noise,
+    Normalize,
+    Preset,
+    Quiet,
+    Seed,
+    Seeds,
+    Settings,
+    Split,
+)
+from gsebo.cli.output import messages, print_json
+from gsebo.cli.plan import Plan
+from gsebo.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from gsebo.cli.experiment import Experiment, Trial
+    from gsebo.training import Checkpoint
+
+
+def fit(
+    dataset: Dataset,
+    method: Annotated[str, Option(help="gsebo, vanilla or frozen.")] = "gsebo",
+    backbone: Backbone = "gcn",
+    preset: Preset = None,
+    settings: Settings = None,
+    seed: Seed = 0,
+    seeds: Seeds = None,
+    split: Split = None,
+    noise: Noise = 0,
+    data_dir: DataDir = None,
+    normalize: Normalize = None,
+    device: Device = "auto",
+    out: Annotated[
+        Path | None, Option(help="Folder to save the model in, and checkpoints before.")
+    ] = None,
+    resume: Annotated[
+        bool, Option("--resume", help="Go on from the checkpoint in --out.")
+    ] = False,
+    checkpoint_seconds: Annotated[float, Option(min=0.0, hidden=True)] = 10.0,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a method on a graph and say how well it did and what it changed.
+
+    Accuracies in JSON are fractions, and num_edges counts both directions of
+    an undirected edge.
+    """
+    messages.quiet = quiet
+    _check_folder(out, resume, seeds)
+    from gsebo.cli.experiment import Experiment
+
+    plan = Plan(
+        dataset=dataset,
+        backbone=backbone,
+        preset=preset,
+        settings=tuple(settings or ()),
+        seed=seed,
+        seeds=seeds,
+        split=split,
+        noise=noise,
+        data_dir=data_dir,
+        normalize=normalize,
+        device=device,
+    )
+    experiment = Experiment(plan, [method])
+    if out is None:
+        trial, runs = run_all(experiment, experiment.methods[0], plan, quiet)
+    else:
+        trial = _run_and_save(experiment, plan, out, resume, checkpoint_seconds, quiet)
+        runs = [trial.facts]
+    result = experiment.summary(experiment.methods[0], trial, runs)
+    if json:
+        print_json(result)
+        return
+    from gsebo.cli.result_tables import print_fit
+
+    print_fit(result, trial.model)
+
+
+def run_all(
+    experiment: "Experiment", method: str, plan: Plan, quiet: bool
+) -> tuple["Trial", list[dict[str, Any]]]:
+    """Fit one method with every seed; return the last fit and the facts of all."""
+    from gsebo.cli.progress import FitProgress
+
+    runs = []
+    with FitProgress(quiet=quiet) as progress:
+        for seed in plan.all_seeds:
+            trial = experiment.run(method, seed, progress)
+            runs.append(trial.facts)
+    return trial, runs
+
+
+def _check_folder(out: Path | None, resume: bool, seeds: int | None) -> None:
+    if resume and out is None:
+        raise InvalidInput(
+            "--resume given without --out; expected the folder as --out."
+        )
+    if out is not None and seeds is not None and seeds > 1:
+        raise InvalidInput(
+            f"--out given with --seeds {seeds}; expected one seed for one model."
+        )
+
+
+def _run_and_save(
+    experiment: "Experiment",
+    plan: Plan,
+    out: Path,
+    resume: bool,
+    checkpoint_seconds: float,
+    quiet: bool,
+) -> "Trial":
+    from gsebo.cli.progress import FitProgress
+    from gsebo.training import Checkpoint
+
+    checkpoint = Checkpoint(out, every_seconds=checkpoint_seconds, resume=resume)
+    if resume and not checkpoint.path.is_file():
+        messages.note(f"There is no checkpoint in {out}; starting anew.")
+    missing = [folder for folder in (out, *out.parents) if not folder.exists()]
+    try:
+        with FitProgress(quiet=quiet) as progress:
+            trial = experiment.run(
+                experiment.methods[0], plan.seed, progress, checkpoint
+            )
+    except InvalidInput:
+        _remove_empty(missing)
+        raise
+    except KeyboardInterrupt:
+        _say_how_to_resume(checkpoint)
+        raise
+    _save(experiment, trial, out)
+    checkpoint.remove()
+    messages.note(f"The model is in {out}.")
+    return trial
+
+
+def _save(experiment: "Experiment", trial: "Trial", out: Path) -> None:
+    trial.model.save(out, dataset=experiment.graph.remember(trial.data, out))
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    """Leave no trace of a fit that was refused after its folders were made."""
+    for folder in folders:
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _say_how_to_resume(checkpoint: "Checkpoint") -> None:
+    if checkpoint.path.is_file():
+        messages.note(f"Interrupted; --resume goes on from {checkpoint.path}.")

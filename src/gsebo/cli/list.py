@@ -1,0 +1,112 @@
+"""``gsebo list``: what there is to choose from."""
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from typer import Argument
+
+from gsebo.cli.options import Json
+from gsebo.cli.output import print_json, print_table
+from gsebo.lookup import lookup
+
+Rows = list[dict[str, Any]]
+
+
+def list_names(
+    kind: Annotated[
+        str | None,
+        Argument(
+            metavar="KIND",
+            help="methods, backbones, structures, hypergradients, datasets or presets; "
+            "all by default.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List the methods, networks, datasets and so on that have a name."""
+    chosen = _KINDS if kind is None else {kind: lookup("kind", kind, _KINDS)}
+    listed = {name: rows() for name, rows in chosen.items()}
+    if json:
+        print_json(listed)
+        return
+    for name, rows in listed.items():
+        columns = list(rows[0])
+        cells = [[row[column] for column in columns] for row in rows]
+        print_table(name, columns, cells)
+
+
+def _methods() -> Rows:
+    from gsebo.methods import METHODS
+
+    return [
+        {"name": name, "description": info.description, "paper": info.paper}
+        for name, info in METHODS.items()
+    ]
+
+
+def _backbones() -> Rows:
+    from gsebo.backbone.registry import BACKBONES
+
+    return [
+        {"name": name, "description": info.description, "paper": info.paper}
+        for name, info in BACKBONES.items()
+    ]
+
+
+def _structures() -> Rows:
+    from gsebo.structure.registry import STRUCTURES
+
+    return [
+        {"name": name, "description": _first_line(structure)}
+        for name, structure in STRUCTURES.items()
+    ]
+
+
+def _hypergradients() -> Rows:
+    from gsebo.bilevel.registry import HYPERGRADIENTS
+
+    return [
+        {"name": name, "description": _first_line(engine)}
+        for name, engine in HYPERGRADIENTS.items()
+    ]
+
+
+def _datasets() -> Rows:
+    from gsebo.data import DATASETS
+
+    return [
+        {
+            "name": info.name,
+            "nodes": info.num_nodes,
+            "undirected edges": info.num_edges,
+            "features": info.num_features,
+            "classes": info.num_classes,
+            "description": info.description,
+        }
+        for info in DATASETS.values()
+    ]
+
+
+def _presets() -> Rows:
+    from gsebo.methods.presets import PRESETS
+
+    return [
+        {"name": name, "backbone": backbone, "parameters": parameters}
+        for name, by_backbone in PRESETS.items()
+        for backbone, parameters in by_backbone.items()
+    ]
+
+
+def _first_line(thing: Callable[..., Any]) -> str:
+    return (inspect.getdoc(thing) or "").partition("\n")[0]
+
+
+_KINDS: dict[str, Callable[[], Rows]] = {
+    "methods": _methods,
+    "backbones": _backbones,
+    "structures": _structures,
+    "hypergradients": _hypergradients,
+    "datasets": _datasets,
+    "presets": _presets,
+}

@@ -1,0 +1,109 @@
+"""The entry point: commands, and what becomes of errors, warnings and Ctrl-C."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, cast, final
+
+import typer
+from typer.core import TyperGroup
+
+from gsebo.cli.compare import compare
+from gsebo.cli.data import data_app
+from gsebo.cli.fit import fit
+from gsebo.cli.inspect import inspect
+from gsebo.cli.list import list_names
+from gsebo.cli.output import messages, one_line
+from gsebo.cli.predict import predict
+from gsebo.errors import InvalidInput
+from gsebo.version import __version__
+
+_INTERRUPTED = 130
+_BAD_INPUT = 2
+
+# What typer raises for wrong usage: click's, or that of the click inside typer.
+_UsageError = cast(type[Exception], typer.BadParameter.__mro__[2])
+
+
+@final
+class Commands(TyperGroup):
+    """The group of all commands; the only place that turns errors into sentences."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run and exit: 0, 2 with one sentence for bad input, 130 for Ctrl-C."""
+        with messages.shown():
+            try:
+                code = super().main(
+                    args=args, prog_name="gsebo", standalone_mode=False, **extra
+                )
+            except (InvalidInput, _UsageError) as error:
+                messages.error(_sentence(error))
+                code = _BAD_INPUT
+            except (typer.Abort, KeyboardInterrupt):
+                code = _INTERRUPTED
+        sys.exit(code or 0)
+
+
+app = typer.Typer(
+    cls=Commands,
+    name="gsebo",
+    help="Learn how strongly each edge of a graph should count.",
+    epilog="[bold]Example:[/bold] gsebo fit cora",
+    rich_markup_mode="rich",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("fit", epilog="[bold]Example:[/bold] gsebo fit cora --out model/")(fit)
+app.command(
+    "compare",
+    epilog="[bold]Example:[/bold] gsebo compare cora --methods vanilla,gsebo --seeds 3",
+)(compare)
+app.command(
+    "predict",
+    epilog="[bold]Example:[/bold] gsebo predict model/ cora --out predictions.csv",
+)(predict)
+app.command(
+    "inspect",
+    epilog="[bold]Example:[/bold] gsebo inspect model/ --top 5 --export edges.csv",
+)(inspect)
+app.command("list", epilog="[bold]Example:[/bold] gsebo list backbones")(list_names)
+app.add_typer(data_app, name="data")
+
+
+@app.callback(invoke_without_command=True)
+def gsebo(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Learn how strongly each edge of a graph should count."""
+    if version:
+        print(f"gsebo {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def run() -> None:
+    """Run the command line; what ``gsebo`` and ``python -m gsebo`` call."""
+    # Must be set before torch is imported: by default idle OpenMP threads spin, and
+    # where cores are short or shared that slows a small fit down tenfold.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    typer.main.get_command(app).main()
+
+
+def _sentence(error: Exception) -> str:
+    """Say what was wrong, on one line."""
+    if isinstance(error, InvalidInput):
+        return one_line(str(error))
+    # Usage errors are worded by a method; their plain text lacks the option's name.
+    return one_line(cast(Any, error).format_message())

@@ -1,0 +1,62 @@
+"""Options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+Dataset = Annotated[
+    str,
+    Argument(
+        metavar="DATASET",
+        help="A registered name ([bold]gsebo list datasets[/bold]) or an .npz file.",
+    ),
+]
+Model = Annotated[
+    Path, Argument(metavar="MODEL", help="Folder of a model, from --out of fit.")
+]
+Backbone = Annotated[
+    str, Option(help="The network: gcn, gat, sage, ..., or any of PyG's, by name.")
+]
+Preset = Annotated[str | None, Option(help="A named set of parameters, such as paper.")]
+Settings = Annotated[
+    list[str] | None,
+    Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A parameter of the method, such as inner_steps=20 or "
+        "backbone_options.heads=4. Repeatable.",
+    ),
+]
+Seed = Annotated[int, Option(min=0, help="Seed of the (first) run.")]
+Seeds = Annotated[
+    int | None,
+    Option(min=1, help="Number of runs, with seeds SEED, SEED + 1, ...: mean and std."),
+]
+Split = Annotated[
+    str | None,
+    Option(
+        help="file, file:3, planetoid, ratio:10/20/70, random:10/20/70. By default the "
+        "masks that came with the graph, or random."
+    ),
+]
+Noise = Annotated[
+    int, Option(min=0, metavar="COUNT", help="Add so many edges between classes.")
+]
+DataDir = Annotated[
+    Path | None, Option(help="Folder to look in first for registered datasets.")
+]
+Normalize = Annotated[
+    bool | None,
+    Option(
+        "--normalize/--no-normalize",
+        help="Divide each row of the features by its sum. By default as is usual for "
+        "the dataset.",
+        show_default=False,
+    ),
+]
+Device = Annotated[str, Option(help="auto, cpu or cuda.")]
+Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing else.")]
+Quiet = Annotated[
+    bool, Option("--quiet", help="Print nothing but the result and errors.")
+]

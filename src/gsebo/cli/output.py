@@ -1,0 +1,147 @@
+"""What is printed where: results on standard output, all else on standard error."""
+
+import json
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TextIO, final
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from gsebo.errors import InputWarning
+
+# Wide enough that no table is cut when the output is a file or a pipe.
+_PLAIN_WIDTH = 200
+
+
+@final
+class Messages:
+    """Sentences on standard error.
+
+    Notes and warnings are held back until real work begins or the command ends well:
+    who is told that the input is bad should be told nothing else.
+    """
+
+    def __init__(self) -> None:
+        self.quiet = False
+        self._warned: set[str] = set()
+        self._held: list[str] | None = None
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Show each of the library's warnings once, as one line, until the end."""
+        self.quiet = False
+        self._warned.clear()
+        self._held = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", InputWarning)
+            warnings.simplefilter("always", RuntimeWarning)
+            warnings.showwarning = self._show_warning
+            try:
+                yield
+            finally:
+                self.release()
+
+    def note(self, text: str) -> None:
+        """Say something that is good to know."""
+        if self.quiet:
+            return
+        if self._held is not None:
+            self._held.append(one_line(text))
+            return
+        print(one_line(text), file=sys.stderr)
+
+    def release(self) -> None:
+        """Say what was held back, and from now on everything at once."""
+        held, self._held = self._held or [], None
+        for text in held:
+            print(text, file=sys.stderr)
+
+    def error(self, text: str) -> None:
+        """Say why nothing was done."""
+        self._held = None
+        print(f"Error: {text}", file=sys.stderr)
+
+    def _show_warning(
+        self,
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        text = one_line(str(message))
+        if text not in self._warned:
+            self._warned.add(text)
+            self.note(f"Warning: {text}")
+
+
+messages = Messages()
+
+
+def one_line(text: str) -> str:
+    r"""Join lines, and end with a full stop unless there is some end.
+
+    >>> one_line("no such\n  file")
+    'no such file.'
+    """
+    joined = " ".join(text.split())
+    return joined if joined.endswith((".", "?", "!", "…")) else f"{joined}."
+
+
+def print_json(content: dict[str, Any]) -> None:
+    """Print one JSON object on standard output."""
+    print(json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False))
+
+
+def print_table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
+) -> None:
+    """Print a table on standard output, without colours if that is no terminal.
+
+    Args:
+        title: What it shows.
+        columns: Headings; one that starts with ``>`` is for numbers, to the right.
+        rows: Cells; ``None`` is shown as ``-``.
+    """
+    table = Table(box=box.SIMPLE_HEAD, show_header=any(columns))
+    for column in columns:
+        right = column.startswith(">")
+        table.add_column(column.removeprefix(">"), justify="right" if right else "left")
+    for row in rows:
+        table.add_row(*("-" if cell is None else str(cell) for cell in row))
+    console = _standard_output()
+    # As a title of the table it would be wrapped to the table's width.
+    console.print(title, style="bold")
+    with console.capture() as captured:
+        console.print(table)
+    # Rich fills every line to the width of the table.
+    lines = (line.rstrip() for line in captured.get().splitlines())
+    print(*filter(None, lines), "", sep="\n")
+
+
+def percent(fraction: float | None) -> str | None:
+    """Write a fraction as a percentage.
+
+    >>> percent(0.8125)
+    '81.2 %'
+    """
+    return None if fraction is None else f"{100 * fraction:.1f} %"
+
+
+def _standard_output() -> Console:
+    terminal = sys.stdout.isatty()
+    return Console(
+        file=sys.stdout,
+        force_terminal=terminal,
+        no_color=not terminal,
+        width=None if terminal else _PLAIN_WIDTH,
+        # Cells hold names of files, in which brackets are no markup.
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )

@@ -1,0 +1,105 @@
+"""``gsebo predict``: classes of a graph's nodes, by a saved model."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, Option
+
+from gsebo.cli.options import DataDir, Json, Model, Normalize
+from gsebo.cli.output import messages, percent, print_json, print_table
+from gsebo.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch_geometric.data import Data
+
+
+def predict(
+    model: Model,
+    graph: Annotated[
+        str | None,
+        Argument(
+            metavar="GRAPH",
+            help="A name or .npz; by default the graph the model was fitted on.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, Option(help="Write node, predicted, probability to this CSV file.")
+    ] = None,
+    data_dir: DataDir = None,
+    normalize: Normalize = None,
+    json: Json = False,
+) -> None:
+    """Predict the class of every node of a graph.
+
+    A model that learned one strength per edge only fits the graph it was
+    learned on; vanilla and frozen models take any with the same features.
+    """
+    from gsebo.cli.model_folder import read_model
+    from gsebo.data import load
+
+    fitted, facts = read_model(model)
+    name = graph or facts.get("dataset")
+    if name is None:
+        raise InvalidInput(
+            f"no graph given, and the model in {model} does not remember its own; "
+            "expected the name or path of a graph."
+        )
+    data = load(name, data_dir=data_dir, normalize=normalize)
+    probability, predicted = fitted.predict_proba(data).max(dim=-1)
+    if out is not None:
+        _write(out, predicted, probability)
+        messages.note(f"The predictions are in {out}.")
+    result: dict[str, Any] = {
+        "model": str(model),
+        "graph": name,
+        "num_nodes": predicted.numel(),
+        "counts": predicted.bincount(minlength=fitted.num_classes_).tolist(),
+        **_accuracies(data, predicted),
+        "out": None if out is None else str(out),
+    }
+    if json:
+        each = {"predicted": predicted.tolist(), "probability": probability.tolist()}
+        print_json({**result, **each})
+        return
+    _print(result)
+
+
+def _write(path: Path, predicted: "Tensor", probability: "Tensor") -> None:
+    from gsebo.files import write_atomically
+
+    pairs = zip(predicted.tolist(), probability.tolist(), strict=True)
+    lines = ["node,predicted,probability"]
+    lines += [f"{node},{label},{p:.6f}" for node, (label, p) in enumerate(pairs)]
+    write_atomically(path, ("\n".join(lines) + "\n").encode())
+
+
+def _accuracies(data: "Data", predicted: "Tensor") -> dict[str, Any]:
+    """Accuracy over labelled nodes and over test nodes, where there are any."""
+    import torch
+
+    if "y" not in data or data.y is None:
+        return {"accuracy": None, "test_accuracy": None}
+    labelled = data.y >= 0
+    test = data.test_mask if "test_mask" in data else torch.zeros_like(labelled)
+    right = predicted == data.y
+    return {
+        "accuracy": _share(right[labelled]),
+        "test_accuracy": _share(right[labelled & test]),
+    }
+
+
+def _share(right: "Tensor") -> float | None:
+    return float(right.double().mean()) if right.numel() else None
+
+
+def _print(result: dict[str, Any]) -> None:
+    print_table(
+        f"Predicted classes of {result['graph']}, {result['num_nodes']} nodes",
+        (">class", ">nodes"),
+        enumerate(result["counts"]),
+    )
+    if result["accuracy"] is not None:
+        print(f"Accuracy of all labelled nodes: {percent(result['accuracy'])}")
+    if result["test_accuracy"] is not None:
+        print(f"Accuracy of the test nodes: {percent(result['test_accuracy'])}")

@@ -1,0 +1,127 @@
+"""``--set name=value``: text to parameters of a method, by the type of each."""
+
+from collections.abc import Callable, Iterable, Sequence
+from types import NoneType, UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from gsebo.errors import InvalidInput
+from gsebo.lookup import unknown_name
+
+# These have options of their own, whose values are also reported.
+_OWN_OPTION = {"backbone": "--backbone", "device": "--device", "random_state": "--seed"}
+
+
+class Setting(NamedTuple):
+    """One ``--set``: ``name=text`` or ``name.option=text``."""
+
+    name: str
+    option: str | None
+    text: str
+
+    def __str__(self) -> str:
+        inside = f".{self.option}" if self.option else ""
+        return f"--set {self.name}{inside}={self.text}"
+
+
+def read_settings(items: Iterable[str], estimators: Sequence[type]) -> list[Setting]:
+    """Split each item and check that some of the estimators take it.
+
+    Args:
+        items: As typed, ``name=value``.
+        estimators: Classes whose constructors' parameters are the valid names.
+    """
+    known = {name: kind for each in estimators for name, kind in _hints(each).items()}
+    settings = [_split(item) for item in items]
+    for setting in settings:
+        if setting.name in _OWN_OPTION:
+            option = _OWN_OPTION[setting.name]
+            raise InvalidInput(f"{setting} given; expected it as {option}.")
+        if setting.name not in known:
+            free = {
+                name: kind for name, kind in known.items() if name not in _OWN_OPTION
+            }
+            raise InvalidInput(unknown_name("parameter", setting.name, free))
+    return settings
+
+
+def parameters_from(settings: Iterable[Setting], estimator: type) -> dict[str, Any]:
+    """Read the values of those settings that the estimator takes."""
+    hints = _hints(estimator)
+    parameters: dict[str, Any] = {}
+    for setting in settings:
+        if setting.name not in hints:
+            continue
+        kinds = _plain_kinds(hints[setting.name])
+        if setting.option is None:
+            parameters[setting.name] = _read(setting, kinds)
+        elif dict in kinds:
+            value = _read(setting, set(_READERS))
+            others = parameters.get(setting.name) or {}
+            parameters[setting.name] = {**others, setting.option: value}
+        else:
+            raise InvalidInput(f"{setting} given; expected {setting.name}=VALUE.")
+    return parameters
+
+
+def _split(item: str) -> Setting:
+    path, equals, text = item.partition("=")
+    name, dot, option = path.strip().partition(".")
+    name, option, text = name.replace("-", "_"), option.strip(), text.strip()
+    if not equals or not name or not text or bool(dot) != bool(option):
+        raise InvalidInput(
+            f"--set {item} given; expected --set NAME=VALUE, such as inner_steps=20 or "
+            "backbone_options.heads=4."
+        )
+    return Setting(name, option or None, text)
+
+
+def _hints(estimator: type) -> dict[str, Any]:
+    hints = get_type_hints(estimator.__init__)  # type: ignore[misc]
+    hints.pop("return", None)
+    return hints
+
+
+def _plain_kinds(annotation: Any) -> set[type]:
+    """Flatten unions and literals to the classes inside them."""
+    origin = get_origin(annotation)
+    if origin in (Union, UnionType):
+        return {kind for part in get_args(annotation) for kind in _plain_kinds(part)}
+    if origin is Literal:
+        return {type(value) for value in get_args(annotation)}
+    return {origin or annotation}
+
+
+def _read_none(text: str) -> None:
+    if text.lower() != "none":
+        raise ValueError
+
+
+def _read_bool(text: str) -> bool:
+    try:
+        return {"true": True, "false": False}[text.lower()]
+    except KeyError:
+        raise ValueError from None
+
+
+# In this order: a text is read as the first kind that fits.
+_READERS: dict[type, tuple[Callable[[str], Any], str]] = {
+    NoneType: (_read_none, "none"),
+    bool: (_read_bool, "true or false"),
+    int: (int, "an integer"),
+    float: (float, "a number"),
+    str: (str, "a text"),
+}
+
+
+def _read(setting: Setting, kinds: set[type]) -> Any:
+    expected = []
+    for kind, (read, words) in _READERS.items():
+        if kind not in kinds:
+            continue
+        try:
+            return read(setting.text)
+        except ValueError:
+            expected.append(words)
+    if dict in kinds:
+        expected.append(f"{setting.name}.NAME=VALUE")
+    raise InvalidInput(f"{setting} given; expected {' or '.join(reversed(expected))}.")

@@ -1,0 +1,59 @@
+import csv
+from pathlib import Path
+
+from cli.conftest import SHORT, Command, json_of
+from gsebo import load_model
+
+FAST = ("--set", "outer_lr=1", "--set", "select_by=accuracy")
+
+
+def test_json_and_tables(command: Command, graph_file: Path, tmp_path: Path) -> None:
+    out = ("--out", tmp_path / "m")
+    assert command("fit", graph_file, *SHORT, *FAST, *out).exit_code == 0
+    result = json_of(command("inspect", tmp_path / "m", "--top", 3, "--json"))
+    (layer,) = result["layers"]
+    counts = [layer[key]["count"] for key in ("weakened", "unchanged", "strengthened")]
+    assert sum(counts) == result["num_edges"]
+    assert sum(bar["count"] for bar in layer["histogram"]) == result["num_edges"]
+    assert result["learned"] is True
+    text = command("inspect", tmp_path / "m")
+    assert text.exit_code == 0
+    changed = counts[0] + counts[2]
+    assert len(layer["most_changed"]) == min(3, changed)
+    assert ("between classes" in text.stdout) == (changed > 0)
+
+
+def test_export(command: Command, model_folder: Path) -> None:
+    result = command("inspect", model_folder, "--export", "edges.csv")
+    assert result.exit_code == 0
+    with Path("edges.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    model = load_model(model_folder)
+    assert list(rows[0]) == ["source", "target", "start", "strength", "ratio"]
+    pairs = [(int(row["source"]), int(row["target"])) for row in rows]
+    assert pairs == [tuple(pair) for pair in model.graph_.edge_index.t().tolist()]
+    for row, strength in zip(rows, model.strength_.tolist(), strict=True):
+        assert abs(float(row["strength"]) - strength) < 1e-8
+
+
+def test_layers(command: Command, graph_file: Path, tmp_path: Path) -> None:
+    options = (*SHORT, *FAST, "--set", "per_layer=true", "--out", tmp_path / "m")
+    assert command("fit", graph_file, *options).exit_code == 0
+    options = (tmp_path / "m", "--json", "--export", "edges.csv")
+    result = json_of(command("inspect", *options))
+    assert [layer["layer"] for layer in result["layers"]] == [0, 1]
+    header, *lines = Path("edges.csv").read_text().splitlines()
+    assert header == "source,target,layer,start,strength,ratio"
+    assert len(lines) == 2 * result["num_edges"]
+    assert command("inspect", tmp_path / "m").exit_code == 0
+
+
+def test_vanilla_learned_nothing(
+    command: Command, graph_file: Path, tmp_path: Path
+) -> None:
+    options = ("--method", "vanilla", "--set", "max_epochs=2", "--out", tmp_path / "m")
+    assert command("fit", graph_file, *options).exit_code == 0
+    result = command("inspect", tmp_path / "m")
+    assert "Nothing was learned" in result.stdout
+    facts = json_of(command("inspect", tmp_path / "m", "--json"))
+    assert facts["learned"] is False

@@ -1,0 +1,78 @@
+"""With a structure that does not move, GSEBO, Frozen and Vanilla are one method."""
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from gsebo import GSEBO, Frozen, Vanilla
+
+from .examples import small_graph
+
+STEPS, TAU = 5, 4
+
+
+@pytest.fixture(scope="module")
+def data() -> Data:
+    return small_graph(num_classes=3)
+
+
+def assert_same(left, right) -> None:
+    assert torch.equal(left.probability_, right.probability_)
+    assert torch.equal(left.strength_, right.strength_)
+    assert torch.equal(left.strength_, left.initial_strength_)
+    assert left.best_step_ == right.best_step_
+    losses = [[r.val_loss for r in model.history_] for model in (left, right)]
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**40])
+@pytest.mark.parametrize("backbone", ["gcn", "gat", "sage", "jk", "mlp"])
+def test_three_ways_to_train_a_backbone(data: Data, backbone: str, seed: int) -> None:
+    shared = {"backbone": backbone, "random_state": seed, "patience": 2}
+    schedule = {"inner_steps": TAU, "max_outer_steps": STEPS}
+    vanilla = Vanilla(**shared, max_epochs=STEPS * TAU, evaluate_every=TAU).fit(data)
+    frozen = Frozen(**shared, **schedule).fit(data)
+    assert_same(vanilla, frozen)
+    assert_same(GSEBO(**shared, **schedule, outer_lr=0).fit(data), frozen)
+    assert_same(GSEBO(**shared, **schedule, structure="fixed").fit(data), frozen)
+
+
+@pytest.mark.parametrize("hypergradient", ["unrolled", "truncated", "first_order"])
+def test_no_engine_changes_the_training(data: Data, hypergradient: str) -> None:
+    shared = {"inner_steps": TAU, "max_outer_steps": STEPS, "random_state": 0}
+    frozen = Frozen(**shared).fit(data)
+    model = GSEBO(**shared, outer_lr=0, hypergradient=hypergradient).fit(data)
+    assert torch.equal(model.probability_, frozen.probability_)
+
+
+@pytest.mark.parametrize("select_by", ["loss", "accuracy"])
+def test_the_same_holds_on_a_holdout(data: Data, select_by: str) -> None:
+    shared = {
+        "inner_steps": TAU,
+        "max_outer_steps": STEPS,
+        "stop_on": "holdout",
+        "select_by": select_by,
+        "random_state": 1,
+    }
+    assert_same(GSEBO(**shared, outer_lr=0).fit(data), Frozen(**shared).fit(data))
+
+
+def test_a_structure_that_moves_makes_a_difference(data: Data) -> None:
+    shared = {"inner_steps": TAU, "max_outer_steps": STEPS, "random_state": 0}
+    model = GSEBO(**shared, outer_lr=0.1).fit(data)
+    assert not torch.equal(model.strength_, model.initial_strength_)
+    assert not torch.equal(model.probability_, Frozen(**shared).fit(data).probability_)
+
+
+def test_a_network_without_edges_has_nothing_to_learn(data: Data) -> None:
+    model = GSEBO("mlp", max_outer_steps=2, outer_lr=1.0, random_state=0).fit(data)
+    assert torch.equal(model.strength_, model.initial_strength_)
+
+
+@pytest.mark.parametrize(("epochs", "every"), [(10, 4), (3, 7), (8, 4), (5, 1)])
+def test_plain_training_takes_no_more_steps_than_asked(
+    data: Data, epochs: int, every: int
+) -> None:
+    model = Vanilla(max_epochs=epochs, evaluate_every=every, random_state=0).fit(data)
+    steps = [record.inner_steps for record in model.history_]
+    assert steps == [*range(every, epochs, every), epochs]

@@ -1,0 +1,138 @@
+"""A parameter that cannot be used is one sentence, and nothing is fitted."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.exceptions import NotFittedError
+from torch_geometric.data import Data
+
+from gsebo import GSEBO, InvalidInput
+from gsebo.methods import METHODS
+
+from .examples import NAMES, quick, small_graph
+
+_NOT_COUNTS = (0, -1, 1.5, "a", None, True, math.nan, [3])
+_NOT_RATES = (-0.1, math.nan, math.inf, "a", None, True, [0.1])
+_NOT_NAMES = ("nonsense", 3, None, ["adam"], b"adam", "")
+
+_COUNTS = (
+    "hidden_channels",
+    "num_layers",
+    "inner_steps",
+    "max_outer_steps",
+    "max_epochs",
+    "evaluate_every",
+    "patience",
+)
+_RATES = ("inner_lr", "outer_lr", "weight_decay")
+_FLAGS = ("direct_term", "per_layer", "tied", "learn_self_loops")
+_CHOICES = (
+    "backbone",
+    "structure",
+    "inner_optimizer",
+    "outer_optimizer",
+    "hypergradient",
+    "stop_on",
+    "select_by",
+    "device",
+)
+BAD: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(_COUNTS, _NOT_COUNTS),
+    **dict.fromkeys(_RATES, _NOT_RATES),
+    **dict.fromkeys(_FLAGS, (1, 0, "yes", None)),
+    **dict.fromkeys(_CHOICES, _NOT_NAMES),
+    "dropout": (1.0, 1.5, -0.1, math.nan, "a", None, True),
+    "random_state": (-1, 1.5, "a", True, 2**63, math.nan),
+    "backbone_options": ({"no_such_option": 1}, "heads", 3, {3: 4}, ["heads"]),
+}
+
+
+def cases() -> list[Any]:
+    return [
+        pytest.param(name, parameter, value, id=f"{name}-{parameter}-{value!r}")
+        for name in NAMES
+        for parameter in METHODS[name].estimator().get_params()
+        for value in BAD[parameter]
+    ]
+
+
+@pytest.fixture(scope="module")
+def data() -> Data:
+    return small_graph(20)
+
+
+def test_every_parameter_is_tried() -> None:
+    taken = {key for name in NAMES for key in METHODS[name].estimator().get_params()}
+    assert taken == set(BAD)
+
+
+@pytest.mark.parametrize(("name", "parameter", "value"), cases())
+def test_a_bad_parameter_is_one_sentence(
+    data: Data, name: str, parameter: str, value: Any
+) -> None:
+    model = quick(name, **{parameter: value})
+    with pytest.raises(InvalidInput) as caught:
+        model.fit(data)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert 20 < len(message) < 300
+    assert "xpected" in message or "did you mean" in message or "options" in message
+    with pytest.raises(NotFittedError):
+        model.predict(data)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "nearest"),
+    [
+        ("backbone", "jk-saga", "jk-sage"),
+        ("structure", "edgy", "edge"),
+        ("inner_optimizer", "adma", "adam"),
+        ("outer_optimizer", "sdg", "sgd"),
+        ("hypergradient", "revers", "reverse"),
+    ],
+)
+def test_an_unknown_name_is_told_the_nearest(
+    data: Data, parameter: str, value: str, nearest: str
+) -> None:
+    with pytest.raises(InvalidInput, match=f"did you mean '{nearest}'"):
+        quick("gsebo", **{parameter: value}).fit(data)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("device", ["cuda", "cuda:3", "meta", "cpu:x", torch.device])
+def test_a_device_that_is_not_there(data: Data, name: str, device: Any) -> None:
+    with pytest.raises(InvalidInput, match="device"):
+        quick(name, device=device).fit(data)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_numbers_of_numpy_are_numbers(data: Data, name: str) -> None:
+    plain = quick(name, hidden_channels=4, inner_lr=0.125, random_state=3).fit(data)
+    numpy = quick(
+        name,
+        hidden_channels=np.int64(4),
+        inner_lr=np.float32(0.125),
+        random_state=np.int32(3),
+    ).fit(data)
+    assert torch.equal(plain.probability_, numpy.probability_)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_failed_fit_on_another_graph_keeps_the_old_one(data: Data, name: str) -> None:
+    model = quick(name).fit(data)
+    kept = model.probability_
+    with pytest.raises(InvalidInput):
+        model.fit(Data(x=data.x))
+    assert model.probability_ is kept
+
+
+def test_holdout_needs_two_validation_nodes(data: Data) -> None:
+    single = data.clone()
+    single.val_mask = torch.zeros_like(data.val_mask)
+    single.val_mask[data.val_mask.nonzero()[0]] = True
+    with pytest.raises(InvalidInput, match="holdout"):
+        GSEBO(stop_on="holdout").fit(single)

@@ -1,0 +1,39 @@
+"""What the README shows is what the repository does."""
+
+import contextlib
+import io
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def test_the_results_table_is_the_stored_results() -> None:
+    command = [sys.executable, ROOT / "scripts/readme_table.py", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_first_example_prints_what_the_readme_says() -> None:
+    code = re.search(r"```python\n(.*?)```", README, re.DOTALL)
+    shown = re.search(r"```text\n(.*?)```", README, re.DOTALL)
+    assert code and shown
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(code[1], {})
+    number = r"[0-9]+\.[0-9]+"
+    assert re.sub(number, "#", printed.getvalue()) == re.sub(number, "#", shown[1])
+    # Another processor rounds differently: a percent of the test nodes may turn.
+    ours = [float(text) for text in re.findall(number, printed.getvalue())]
+    told = [float(text) for text in re.findall(number, shown[1])]
+    assert ours == pytest.approx(told, abs=0.015)
+
+
+@pytest.mark.parametrize("link", re.findall(r"\]\(([^)#:]+)\)", README))
+def test_links_lead_somewhere(link: str) -> None:
+    assert (ROOT / link).exists()
