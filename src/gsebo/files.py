@@ -31,9 +31,11 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except OSError as error:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
-        raise InvalidInput(_cannot_write(path, error)) from error
+        if isinstance(error, OSError):
+            raise InvalidInput(_cannot_write(path, error)) from error
+        raise
 
 
 def write_tensors(
@@ -63,7 +65,7 @@ def read_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, An
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if not isinstance(facts, dict):
             raise ValueError("its facts are no JSON object")
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
+    except (SafetensorError, OSError, ValueError, KeyError, RecursionError) as error:
         raise InvalidInput(
             f"{path} is damaged or not {what} ({error}); expected an undamaged file "
             "written by gsebo"
@@ -77,7 +79,7 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
         content = json.loads(path.read_text("utf-8"))
     except FileNotFoundError as error:
         raise InvalidInput(f"{path} does not exist; expected {what}") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidInput(f"{path} is damaged or not {what} ({error})") from error
     if not isinstance(content, dict):
         raise InvalidInput(f"{path} is not {what}: expected a JSON object")

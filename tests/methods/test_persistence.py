@@ -198,9 +198,7 @@ def test_a_truncated_file(folder: Path, file: str, share: float) -> None:
     assert file in assert_refused(folder)
 
 
-@settings(
-    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
 def test_a_flipped_byte_among_the_numbers(
     stored: Path, tmp_path: Path, place: float, flip: int
@@ -251,6 +249,21 @@ def test_a_method_that_does_not_exist(folder: Path) -> None:
     assert "did you mean 'gsebo'" in assert_refused(folder)
 
 
+def test_parameters_of_another_version(folder: Path) -> None:
+    facts = json.loads((folder / "model.json").read_text())
+    change_facts(folder, parameters=facts["parameters"] | {"inner_stepz": 3})
+    assert "inner_stepz" in assert_refused(folder)
+
+
+def test_a_method_that_is_not_registered_cannot_be_saved(
+    data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = quick("frozen").fit(data)
+    monkeypatch.delitem(METHODS, "frozen")
+    with pytest.raises(InvalidInput, match="not registered"):
+        model.save(tmp_path)
+
+
 JUNK = st.one_of(
     st.none(),
     st.booleans(),
@@ -262,9 +275,7 @@ JUNK = st.one_of(
 )
 
 
-@settings(
-    max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(choice=st.data(), junk=JUNK)
 def test_facts_that_were_tampered_with(
     stored: Path, data: Data, tmp_path: Path, choice: st.DataObject, junk: Any

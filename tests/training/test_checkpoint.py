@@ -1,6 +1,7 @@
 """A fit that was interrupted ends as if it had not been."""
 
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,20 @@ import torch
 from torch_geometric.data import Data
 
 from gsebo import Checkpoint, InvalidInput, generate_graph
+from gsebo.bilevel import Reverse
 from gsebo.files import read_tensors, write_tensors
 from gsebo.methods import METHODS, GraphClassifier
 from gsebo.structure import EdgeStrength
 
+# Six looks at the validation nodes, whichever of these a method takes.
 SCHEDULE = {
-    "gsebo": {"inner_steps": 3, "max_outer_steps": 6, "outer_lr": 0.1},
-    "frozen": {"inner_steps": 3, "max_outer_steps": 6},
-    "vanilla": {"max_epochs": 16, "evaluate_every": 3},
+    "inner_steps": 3,
+    "max_outer_steps": 6,
+    "outer_lr": 0.1,
+    "max_epochs": 16,
+    "evaluate_every": 3,
+    "hidden_channels": 8,
+    "random_state": 0,
 }
 every_method = pytest.mark.parametrize("name", list(METHODS))
 
@@ -27,8 +34,9 @@ def data() -> Data:
 
 
 def make(name: str, **changes: Any) -> GraphClassifier:
-    parameters = {"random_state": 0, "hidden_channels": 8} | SCHEDULE.get(name, {})
-    return METHODS[name].estimator(**parameters | changes)
+    estimator = METHODS[name].estimator
+    taken = signature(estimator).parameters
+    return estimator(**{k: v for k, v in SCHEDULE.items() if k in taken} | changes)
 
 
 class Killed(Exception):
@@ -95,6 +103,8 @@ def test_a_resumed_fit_ends_the_same(
         {"per_layer": True},
         {"stop_on": "holdout", "select_by": "accuracy"},
         {"structure": "fixed"},
+        {"hypergradient": Reverse(direct_term=True, horizon=2)},
+        {"weight_decay": 0},
         {"backbone": "GATv2"},
     ],
     ids=str,
@@ -202,6 +212,14 @@ def test_another_method_is_refused(data: Data, tmp_path: Path) -> None:
     interrupt(make("gsebo"), data, tmp_path)
     with pytest.raises(InvalidInput, match="another graph, seed or parameters"):
         make("frozen").fit(data, checkpoint=resuming(tmp_path))
+
+
+def test_another_engine_is_refused(data: Data, tmp_path: Path) -> None:
+    interrupt(make("gsebo", hypergradient=Reverse(horizon=2)), data, tmp_path)
+    with pytest.raises(InvalidInput, match="another graph, seed or parameters"):
+        make("gsebo", hypergradient=Reverse(horizon=3)).fit(
+            data, checkpoint=resuming(tmp_path)
+        )
 
 
 def test_another_structure_given_as_code_is_refused(data: Data, tmp_path: Path) -> None:

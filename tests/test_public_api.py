@@ -1,0 +1,105 @@
+"""What ``import gsebo`` gives, and the examples in its docstrings."""
+
+import ast
+import doctest
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gsebo
+
+MODULES = sorted(
+    ["gsebo"]
+    + [
+        info.name
+        for info in pkgutil.walk_packages(gsebo.__path__, "gsebo.")
+        if not info.name.endswith("__main__")
+    ]
+)
+
+
+@pytest.mark.parametrize("name", gsebo.__all__)
+def test_every_public_name_is_there_and_documented(name: str) -> None:
+    value = getattr(gsebo, name)
+    assert value.__doc__ is not None
+    assert len(value.__doc__.strip()) > 10
+
+
+def test_all_names_each_thing_once() -> None:
+    assert len(set(gsebo.__all__)) == len(gsebo.__all__)
+    assert dir(gsebo) == sorted(gsebo.__all__)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = gsebo.no_such_name
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    source = ast.parse(Path(gsebo.__file__).read_text("utf-8"))
+    seen = {
+        alias.asname
+        for node in ast.walk(source)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname
+    }
+    assert seen == set(gsebo.__all__)
+
+
+@pytest.mark.parametrize("name", ["GSEBO", "Frozen", "Vanilla", "Checkpoint"])
+def test_public_methods_are_documented(name: str) -> None:
+    for key, value in inspect.getmembers(getattr(gsebo, name), inspect.isfunction):
+        if not key.startswith("_") and value.__module__.startswith("gsebo"):
+            assert value.__doc__, key
+
+
+@pytest.mark.parametrize("name", ["GSEBO", "Frozen", "Vanilla"])
+def test_every_parameter_is_documented(name: str) -> None:
+    estimator = getattr(gsebo, name)
+    for parameter in inspect.signature(estimator).parameters:
+        assert f"\n    {parameter}: " in inspect.getdoc(estimator), parameter
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_run(name: str) -> None:
+    result = doctest.testmod(importlib.import_module(name))
+    assert result.failed == 0
+
+
+def test_there_are_examples() -> None:
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    found = [
+        test
+        for name in MODULES
+        for test in finder.find(importlib.import_module(name))
+        if test.examples
+    ]
+    assert len(found) >= 5
+
+
+def run(*lines: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", "\n".join(lines)],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_importing_is_light() -> None:
+    run("import sys, gsebo", "assert 'torch' not in sys.modules")
+
+
+def test_importing_prints_and_changes_nothing() -> None:
+    run(
+        "import torch",
+        "before = torch.get_rng_state(), torch.get_num_threads()",
+        "import gsebo",
+        "gsebo.GSEBO",
+        "assert torch.equal(before[0], torch.get_rng_state())",
+        "assert before[1] == torch.get_num_threads()",
+        "assert torch.get_default_dtype() == torch.float32",
+    )
