@@ -186,6 +186,12 @@ def _restore(
     graph = CanonicalGraph(
         facts["num_nodes"], tensors["edge_index"], tensors["entry_of_edge"]
     )
+    weights = {
+        name.removeprefix(_WEIGHT): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(_WEIGHT)
+    }
+    _check_sizes(parameters, weights)
     network = make_backbone(
         parameters["backbone"],
         in_channels=facts["num_features"],
@@ -199,13 +205,7 @@ def _restore(
         topology = Topology.of(graph, self_loops=network.self_loops, device="cpu")
         blank = tensors["strengths"].new_zeros(graph.num_nodes, facts["num_features"])
         network.prepare(blank, topology.pattern, facts["num_classes"])
-    network.load_state_dict(
-        {
-            name.removeprefix(_WEIGHT): tensor
-            for name, tensor in tensors.items()
-            if name.startswith(_WEIGHT)
-        }
-    )
+    network.load_state_dict(weights)
     model.model_ = FittedModel(
         backbone=network,
         graph=graph,
@@ -221,6 +221,18 @@ def _restore(
     model.probability_ = tensors["probability"]
     edges = graph.user_edge_index()
     model.restore_graph(Data(edge_index=edges, y=tensors["labels"]))
+
+
+def _check_sizes(parameters: dict[str, Any], weights: dict[str, Tensor]) -> None:
+    """Refuse what the weights contradict, before anything huge is built."""
+    layers, width = parameters["num_layers"], parameters["hidden_channels"]
+    widest = max((size for each in weights.values() for size in each.shape), default=0)
+    named = isinstance(parameters["backbone"], str)
+    if named and (layers > len(weights) or (layers > 1 and width > widest)):
+        raise InvalidInput(
+            f"the model file describes {layers} layers of width {width}; expected at "
+            f"most the {len(weights)} weights it holds, of at most {widest} columns."
+        )
 
 
 def _method_name(model: GraphClassifier) -> str:
