@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gsebo.sparse import reference_kernels
-from gsebo.sparse.kernels import numba_cpu
+from gsebo.sparse.kernels import numba_compile
 
 
 @pytest.fixture(params=["numba", "reference"])
@@ -28,5 +28,5 @@ def restored_threads() -> Iterator[None]:
 @pytest.fixture
 def parallel(monkeypatch: pytest.MonkeyPatch, restored_threads: None) -> None:
     """Takes the parallel kernels even for little work."""
-    monkeypatch.setattr(numba_cpu, "_PARALLEL_WORK", -1)
+    monkeypatch.setattr(numba_compile, "_PARALLEL_WORK", -1)
     torch.set_num_threads(2)

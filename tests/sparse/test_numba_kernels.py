@@ -11,15 +11,16 @@ import torch
 from torch import Tensor
 
 from gsebo.sparse import edge_softmax, row_expand, row_sum, sddmm, spmm
-from gsebo.sparse.kernels import numba_cpu
+from gsebo.sparse.kernels import numba_compile, numba_cpu, numba_spmm
+from gsebo.sparse.kernels.numba_compile import Variants, run_kernel
 
 from .patterns import large, normal
 
 VARIANTS = {
     name: getattr(numba_cpu, name)
     for name in dir(numba_cpu)
-    if name.isupper() and isinstance(getattr(numba_cpu, name), tuple)
-}
+    if isinstance(getattr(numba_cpu, name), Variants)
+} | {f"_SPMM_{width}": kernel for width, kernel in numba_spmm._KERNELS.items()}
 THREADS = range(1, min(2, numba.config.NUMBA_NUM_THREADS) + 1)
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 
@@ -46,7 +47,7 @@ def same_bits(one: list[Tensor], other: list[Tensor]) -> bool:
 
 def test_the_cache_on_disk_keeps_the_variants_apart() -> None:
     """It knows a kernel by file, qualified name and line, and by no option."""
-    assert len(VARIANTS) == 6
+    assert len(VARIANTS) == 5 + 5
     for serial, twin in VARIANTS.values():
         assert serial.py_func.__qualname__ != twin.py_func.__qualname__
         assert serial.py_func.__name__ != twin.py_func.__name__
@@ -69,24 +70,25 @@ def test_parallel_equals_serial(
 def test_one_thread_of_torch_means_one_of_numba(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(numba_cpu, "_PARALLEL_WORK", -1)
+    monkeypatch.setattr(numba_compile, "_PARALLEL_WORK", -1)
     torch.set_num_threads(1)
     taken = []
-    serial, twin = (
-        (lambda *_: taken.append("serial")),
-        (lambda *_: taken.append("twin")),
+    kernel = Variants(
+        serial=lambda *_: taken.append("serial"),
+        parallel=lambda *_: taken.append("twin"),
     )
-    numba_cpu._run((serial, twin), 10**9)
+    run_kernel(kernel, 10**9)
     torch.set_num_threads(2)
-    numba_cpu._run((serial, twin), 10**9)
-    with numba_cpu._PARALLEL_LOCK:
-        numba_cpu._run((serial, twin), 10**9)
+    run_kernel(kernel, 10**9)
+    with numba_compile._PARALLEL_LOCK:
+        run_kernel(kernel, 10**9)
     assert taken == ["serial", "twin" if len(THREADS) > 1 else "serial", "serial"]
 
 
 @pytest.mark.usefixtures("parallel")
 def test_enough_work_takes_the_parallel_variant() -> None:
-    all_operators(torch.float32)
+    for channels in (1, 4, 8, 16, 32):
+        all_operators(torch.float32, channels)
     if len(THREADS) > 1:
         assert all(
             twin.signatures
@@ -106,7 +108,7 @@ def test_any_number_of_threads(dtype: torch.dtype) -> None:
     for threads in THREADS:
         numba.set_num_threads(threads)
         out = torch.empty(1, pattern.num_rows, 9, dtype=dtype)
-        VARIANTS["_SPMM"][1](*pattern.arrays, values, x.numpy(), out.numpy())
+        VARIANTS["_SPMM_8"][1](*pattern.arrays, values, x.numpy(), out.numpy())
         dots = torch.empty(1, pattern.num_entries, dtype=dtype)
         VARIANTS["_SDDMM"][1](*pattern.arrays, x.numpy(), x.numpy(), dots.numpy())
         results.append([out, dots])
@@ -125,9 +127,9 @@ WORKQUEUE = """
 from concurrent.futures import ThreadPoolExecutor
 import numba, torch
 from gsebo.sparse import Pattern, spmm
-from gsebo.sparse.kernels import numba_cpu
+from gsebo.sparse.kernels import numba_compile
 
-numba_cpu._PARALLEL_WORK = -1
+numba_compile._PARALLEL_WORK = -1
 torch.set_num_threads(2)
 ring = torch.arange(3000)
 pattern = Pattern.from_positions(ring, ring.roll(1), 3000)

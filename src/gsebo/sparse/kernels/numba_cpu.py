@@ -5,15 +5,15 @@ depend on the number of threads. Every kernel exists twice, parallel and serial:
 a few hundred thousand multiplications, waking the threads costs more than it saves.
 """
 
-from threading import Lock
-from types import FunctionType
 from typing import Any
 
 import numpy as np
 import torch
-from numba import config, njit, prange, set_num_threads
+from numba import njit, prange
 from torch import Tensor
 
+from gsebo.sparse.kernels.numba_compile import compile_twice, run_kernel
+from gsebo.sparse.kernels.numba_spmm import spmm_kernel
 from gsebo.sparse.pattern import Pattern
 
 # NaN and infinity must survive, because a diverging fit is recognised by them. A dot
@@ -21,33 +21,6 @@ from gsebo.sparse.pattern import Pattern
 # not, or the serial and the parallel variant would round differently.
 _FUSE = {"contract"}
 _DOT = {"contract", "reassoc", "nsz"}
-_PARALLEL_WORK = 300_000
-_PARALLEL_LOCK = Lock()
-
-
-def _twice(kernel: Any, fastmath: set[str]) -> tuple[Any, Any]:
-    options = {"cache": True, "nogil": True, "fastmath": fastmath}
-    # The cache on disk tells functions apart by name and not by options: under one
-    # name, whichever variant was compiled first would be loaded for both.
-    name = f"{kernel.__name__}_parallel"
-    twin = FunctionType(kernel.__code__, kernel.__globals__, name)
-    twin.__qualname__ = name
-    return njit(**options)(kernel), njit(parallel=True, **options)(twin)
-
-
-def _spmm(indptr, columns, entries, values, x, out):  # type: ignore[no-untyped-def]
-    batch, num_rows, channels = out.shape
-    for task in prange(batch * num_rows):
-        b = task // num_rows
-        i = task - b * num_rows
-        vb = b if values.shape[0] > 1 else 0
-        xb = b if x.shape[0] > 1 else 0
-        out[b, i, :] = 0
-        for k in range(indptr[i], indptr[i + 1]):
-            weight = values[vb, entries[k]]
-            j = columns[k]
-            for c in range(channels):
-                out[b, i, c] += weight * x[xb, j, c]
 
 
 def _sddmm(indptr, columns, entries, a, b, out):  # type: ignore[no-untyped-def]
@@ -127,30 +100,11 @@ def _keep_mask(key0, key1, threshold, scale, out):  # type: ignore[no-untyped-de
         out[index] = scale if h < threshold else 0
 
 
-_SPMM = _twice(_spmm, _FUSE)
-_SDDMM = _twice(_sddmm, _DOT)
-_ROW_SUM = _twice(_row_sum, _FUSE)
-_ROW_EXPAND = _twice(_row_expand, _FUSE)
-_EDGE_SOFTMAX = _twice(_edge_softmax, _FUSE)
-_KEEP_MASK = _twice(_keep_mask, _FUSE)
-
-
-def _run(kernels: tuple[Any, Any], work: int, *arguments: Any) -> None:
-    serial, parallel = kernels
-    # One setting for both libraries: whoever limits torch's threads means these too.
-    threads = min(torch.get_num_threads(), config.NUMBA_NUM_THREADS)
-    if work <= _PARALLEL_WORK or threads == 1:
-        serial(*arguments)
-    # One parallel kernel at a time: numba's fallback thread pool ends the process when
-    # two Python threads enter it, and a second one would find no idle core anyway.
-    elif _PARALLEL_LOCK.acquire(blocking=False):
-        try:
-            set_num_threads(threads)
-            parallel(*arguments)
-        finally:
-            _PARALLEL_LOCK.release()
-    else:
-        serial(*arguments)
+_SDDMM = compile_twice(_sddmm, fastmath=_DOT)
+_ROW_SUM = compile_twice(_row_sum, fastmath=_FUSE)
+_ROW_EXPAND = compile_twice(_row_expand, fastmath=_FUSE)
+_EDGE_SOFTMAX = compile_twice(_edge_softmax, fastmath=_FUSE)
+_KEEP_MASK = compile_twice(_keep_mask, fastmath=_FUSE)
 
 
 def _array(tensor: Tensor) -> np.ndarray[Any, Any]:
@@ -162,7 +116,8 @@ def spmm(pattern: Pattern, values: Tensor, x: Tensor) -> Tensor:
     batch, channels = max(values.shape[0], x.shape[0]), x.shape[-1]
     out = x.new_empty(batch, pattern.num_rows, channels)
     work = batch * pattern.num_entries * channels
-    _run(_SPMM, work, *pattern.arrays, _array(values), _array(x), out.numpy())
+    kernel = spmm_kernel(channels)
+    run_kernel(kernel, work, *pattern.arrays, _array(values), _array(x), out.numpy())
     return out
 
 
@@ -171,7 +126,7 @@ def sddmm(pattern: Pattern, a: Tensor, b: Tensor) -> Tensor:
     batch = max(a.shape[0], b.shape[0])
     out = a.new_empty(batch, pattern.num_entries)
     work = batch * pattern.num_entries * a.shape[-1]
-    _run(_SDDMM, work, *pattern.arrays, _array(a), _array(b), out.numpy())
+    run_kernel(_SDDMM, work, *pattern.arrays, _array(a), _array(b), out.numpy())
     return out
 
 
@@ -179,7 +134,7 @@ def row_sum(pattern: Pattern, values: Tensor) -> Tensor:
     """Sum of the values of each row."""
     out = values.new_empty(values.shape[0], pattern.num_rows)
     indptr, _, entries = pattern.arrays
-    _run(_ROW_SUM, values.numel(), indptr, entries, _array(values), out.numpy())
+    run_kernel(_ROW_SUM, values.numel(), indptr, entries, _array(values), out.numpy())
     return out
 
 
@@ -187,7 +142,7 @@ def row_expand(pattern: Pattern, x: Tensor) -> Tensor:
     """Value of its row at each entry."""
     out = x.new_empty(x.shape[0], pattern.num_entries)
     indptr, _, entries = pattern.arrays
-    _run(_ROW_EXPAND, out.numel(), indptr, entries, _array(x), out.numpy())
+    run_kernel(_ROW_EXPAND, out.numel(), indptr, entries, _array(x), out.numpy())
     return out
 
 
@@ -197,7 +152,7 @@ def edge_softmax(pattern: Pattern, scores: Tensor) -> Tensor:
     indptr, _, entries = pattern.arrays
     # An exponential costs about as much as ten multiplications.
     work = 10 * scores.numel()
-    _run(_EDGE_SOFTMAX, work, indptr, entries, _array(scores), out.numpy())
+    run_kernel(_EDGE_SOFTMAX, work, indptr, entries, _array(scores), out.numpy())
     return out
 
 
@@ -207,5 +162,5 @@ def keep_mask(size: int, threshold: int, keys: tuple[int, int], like: Tensor) ->
     array = out.numpy()
     scale = array.dtype.type(2**32 / threshold)
     key0, key1 = np.uint32(keys[0]), np.uint32(keys[1])
-    _run(_KEEP_MASK, 8 * size, key0, key1, np.uint64(threshold), scale, array)
+    run_kernel(_KEEP_MASK, 8 * size, key0, key1, np.uint64(threshold), scale, array)
     return out

@@ -1,0 +1,67 @@
+"""Compile a kernel serially and in parallel, and run whichever pays."""
+
+from threading import Lock
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import torch
+from numba import config, njit, set_num_threads
+
+_PARALLEL_WORK = 300_000
+_PARALLEL_LOCK = Lock()
+
+
+class Variants(NamedTuple):
+    """One kernel, compiled twice."""
+
+    serial: Any
+    parallel: Any
+
+
+def compile_twice(
+    kernel: Any, suffix: str = "", *, fastmath: Any = False, **constants: Any
+) -> Variants:
+    """Compile a loop over ``prange`` once as it is and once for many threads.
+
+    Args:
+        kernel: The loop.
+        suffix: Told apart from the same loop with other constants.
+        fastmath: Liberties that the compiler may take.
+        constants: Further global names of the loop.
+    """
+    options = {"cache": True, "nogil": True, "fastmath": fastmath}
+    # The cache on disk tells functions apart by name and not by options or globals:
+    # under one name, whichever was compiled first would be loaded for all.
+    serial = _renamed(kernel, kernel.__name__ + suffix, constants)
+    parallel = _renamed(kernel, f"{kernel.__name__}{suffix}_parallel", constants)
+    return Variants(njit(**options)(serial), njit(parallel=True, **options)(parallel))
+
+
+def _renamed(kernel: Any, name: str, constants: dict[str, Any]) -> Any:
+    twin = FunctionType(kernel.__code__, {**kernel.__globals__, **constants}, name)
+    twin.__qualname__ = name
+    return twin
+
+
+def run_kernel(kernel: Variants, work: int, *arguments: Any) -> None:
+    """Run a kernel on as many threads as its work is worth.
+
+    Args:
+        kernel: What to run.
+        work: Roughly how many multiplications it takes.
+        arguments: Of the kernel.
+    """
+    # One setting for both libraries: whoever limits torch's threads means these too.
+    threads = min(torch.get_num_threads(), config.NUMBA_NUM_THREADS)
+    if work <= _PARALLEL_WORK or threads == 1:
+        kernel.serial(*arguments)
+    # One parallel kernel at a time: numba's fallback thread pool ends the process when
+    # two Python threads enter it, and a second one would find no idle core anyway.
+    elif _PARALLEL_LOCK.acquire(blocking=False):
+        try:
+            set_num_threads(threads)
+            kernel.parallel(*arguments)
+        finally:
+            _PARALLEL_LOCK.release()
+    else:
+        kernel.serial(*arguments)
