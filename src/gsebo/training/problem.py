@@ -88,7 +88,8 @@ class NodeClassification:
     def inner_loss(self, weights: Tree, outer: Tree, step: int) -> Tensor:
         """Mean cross-entropy of the inner nodes, plus weight decay."""
         logits = self.logits(weights, outer, Noise(self.seed, step))
-        loss = cross_entropy(logits[self.inner_nodes], self.labels[self.inner_nodes])
+        chosen = logits.index_select(0, self.inner_nodes)
+        loss = cross_entropy(chosen, self._inner_labels)
         if self.weight_decay == 0:
             return loss
         flat = weights[_FLAT]
@@ -97,5 +98,13 @@ class NodeClassification:
     def outer_loss(self, weights: Tree, outer: Tree) -> Tensor:
         """Summed cross-entropy of the outer nodes, without dropout."""
         logits = self.logits(weights, outer, None)
-        chosen = self.labels[self.outer_nodes]
-        return cross_entropy(logits[self.outer_nodes], chosen, reduction="sum")
+        chosen = logits.index_select(0, self.outer_nodes)
+        return cross_entropy(chosen, self._outer_labels, reduction="sum")
+
+    @cached_property
+    def _inner_labels(self) -> Tensor:
+        return self.labels[self.inner_nodes]
+
+    @cached_property
+    def _outer_labels(self) -> Tensor:
+        return self.labels[self.outer_nodes]
