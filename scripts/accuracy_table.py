@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 PAPER_DATASETS = ["cora", "citeseer", "terrorist", "air-usa"]
-PAPER_BACKBONES = ["gcn", "gat", "sage", "jk"]
+PAPER_BACKBONES = ["gcn", "gat", "sage", "sage-gcn", "jk"]
 
 
 def main() -> None:

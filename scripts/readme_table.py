@@ -14,7 +14,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
-TITLES = {"gcn": "GCN", "gat": "GAT", "sage": "GraphSAGE", "jk": "JK-Net"}
+TITLES = {
+    "gcn": "GCN",
+    "gat": "GAT",
+    "sage": "GraphSAGE (mean)",
+    "sage-gcn": "GraphSAGE (gcn)",
+    "jk": "JK-Net",
+    "mlp": "MLP, no edges",
+}
 METHODS = {"vanilla": "vanilla", "frozen": "frozen control", "gsebo": "**GSEBO**"}
 
 
@@ -43,7 +50,9 @@ def table() -> str:
     ]
     for backbone, title in TITLES.items():
         for method, label in METHODS.items():
-            printed = published[backbone].get(method)
+            if (backbone, method, published["datasets"][0]) not in accuracies:
+                continue
+            printed = published.get(backbone, {}).get(method)
             cells = []
             for number, dataset in enumerate(published["datasets"]):
                 values = accuracies[backbone, method, dataset]
@@ -60,7 +69,7 @@ def stored() -> dict[tuple[str, str, str], list[float]]:
         fit = json.loads(line)
         key = fit["backbone"], fit["method"], fit["dataset"]
         found[key].append(100 * fit["test_accuracy"])
-    return found
+    return dict(found)
 
 
 def mean_and_spread(values: list[float]) -> str:

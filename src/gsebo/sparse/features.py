@@ -59,7 +59,9 @@ def make_features(
         x = x.to_sparse().coalesce()
         stored = x.values().numel()
     if stored >= _SPARSE_BELOW * x.numel():
-        return x.to_dense().to(device, dtype)
+        # A copy of its own: memory that came from NumPy is aligned by chance, and a
+        # matrix product may round differently with the alignment.
+        return x.to_dense().to(device, dtype, copy=True).contiguous()
     coo = x.to_sparse().coalesce()
     rows, columns = coo.indices()
     pattern = Pattern.from_positions(rows, columns, x.shape[0], x.shape[1])
