@@ -81,8 +81,9 @@ def run_loop(
             logits,
             seconds=earlier + time.perf_counter() - begun,
         )
-        if not _is_finite(record, taken, logits):
-            _warn_diverged(record, progress.best)
+        broken = _not_finite(record, taken, logits)
+        if broken:
+            _warn_diverged(record.step, broken, progress.best)
             break
         progress.history.append(record)
         if patience.is_better(record, progress.best):
@@ -157,21 +158,24 @@ def _changed_edges(problem: NodeClassification, outer: Tree) -> tuple[int, float
     return number, float((now[moved] / start[moved]).mean())
 
 
-def _is_finite(record: StepRecord, taken: Advance, logits: Tensor) -> bool:
-    if not (math.isfinite(record.train_loss) and math.isfinite(record.val_loss)):
-        return False
-    results = (logits, *taken.outer.values())
-    return all(bool(torch.isfinite(result).all()) for result in results)
+def _not_finite(record: StepRecord, taken: Advance, logits: Tensor) -> list[str]:
+    """Name what has become NaN or infinite."""
+    finite = {
+        f"the training loss ({record.train_loss})": math.isfinite(record.train_loss),
+        f"the validation loss ({record.val_loss})": math.isfinite(record.val_loss),
+        "a node's score": bool(torch.isfinite(logits).all()),
+        "the hypergradient": all(
+            bool(torch.isfinite(leaf).all()) for leaf in taken.outer.values()
+        ),
+    }
+    return [what for what, holds in finite.items() if not holds]
 
 
-def _warn_diverged(record: StepRecord, best: StepRecord | None) -> None:
-    what = (
-        f"training diverged at step {record.step} (training loss {record.train_loss}, "
-        f"validation loss {record.val_loss})"
-    )
+def _warn_diverged(step: int, broken: list[str], best: StepRecord | None) -> None:
+    what = f"training diverged at step {step}: {', '.join(broken)} is not finite"
     if best is None:
         raise InvalidInput(
-            f"{what} before any usable step; expected smaller learning rates or "
+            f"{what}, before any usable step; expected smaller learning rates or "
             "smaller features"
         )
     warnings.warn(
