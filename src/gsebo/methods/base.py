@@ -4,19 +4,19 @@ import copy
 import secrets
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Self, final
+from typing import Any, Self, final
 
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gsebo.data import CanonicalGraph, num_classes, validate
 from gsebo.methods.fingerprint import fingerprint
 from gsebo.methods.fitted import FittedModel
 from gsebo.methods.parameters import require_seed
-from gsebo.methods.prepare import resolve_device
+from gsebo.methods.prepare import NetworkChoices, resolve_device
 from gsebo.methods.scoring import scored_nodes
 from gsebo.training import Checkpoint, NodeClassification, Progress, Watcher
 
@@ -43,6 +43,11 @@ class GraphClassifier(BaseEstimator, ABC):
         model_: The trained network with its strengths.
     """
 
+    backbone: str | type | nn.Module
+    hidden_channels: int
+    num_layers: int
+    dropout: float
+    backbone_options: dict[str, Any] | None
     random_state: int | None
     device: str
 
@@ -55,6 +60,17 @@ class GraphClassifier(BaseEstimator, ABC):
         self, data: Data, run: "Run"
     ) -> tuple[NodeClassification, CanonicalGraph, Progress]:
         """Train on a validated graph."""
+
+    @final
+    def network(self) -> NetworkChoices:
+        """Which network to train, as the parameters say it."""
+        return NetworkChoices(
+            self.backbone,
+            self.hidden_channels,
+            self.num_layers,
+            self.dropout,
+            self.backbone_options,
+        )
 
     @final
     def check_parameters(self) -> None:

@@ -14,7 +14,7 @@ from gsebo.methods.parameters import (
     require_flag,
     require_not_negative,
 )
-from gsebo.methods.prepare import NetworkChoices, make_problem
+from gsebo.methods.prepare import make_problem
 from gsebo.methods.schedule import (
     StopOn,
     loop_settings,
@@ -145,13 +145,7 @@ class GSEBO(GraphClassifier):
         outer_nodes, _ = outer_and_stopping_nodes(data, self.stop_on, run.seed)
         return make_problem(
             data,
-            NetworkChoices(
-                self.backbone,
-                self.hidden_channels,
-                self.num_layers,
-                self.dropout,
-                self.backbone_options,
-            ),
+            self.network(),
             make_structure(
                 self.structure,
                 per_layer=self.per_layer,

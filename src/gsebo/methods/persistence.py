@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch_geometric import __version__ as pyg_version
 from torch_geometric.data import Data
 
-from gsebo.backbone import PyGBackbone, make_backbone
+from gsebo.backbone import PyGBackbone
 from gsebo.data import CanonicalGraph
 from gsebo.errors import InputWarning, InvalidInput
 from gsebo.files import (
@@ -26,6 +26,7 @@ from gsebo.files import (
 from gsebo.lookup import lookup
 from gsebo.methods.base import GraphClassifier
 from gsebo.methods.fitted import FittedModel
+from gsebo.methods.prepare import NetworkChoices
 from gsebo.methods.registry import METHODS
 from gsebo.structure import Topology
 from gsebo.training import StepRecord
@@ -182,7 +183,6 @@ def _is_code(value: Any) -> bool:
 def _restore(
     model: GraphClassifier, facts: dict[str, Any], tensors: dict[str, Tensor]
 ) -> None:
-    parameters = model.get_params(deep=False)
     graph = CanonicalGraph(
         facts["num_nodes"], tensors["edge_index"], tensors["entry_of_edge"]
     )
@@ -191,16 +191,9 @@ def _restore(
         for name, tensor in tensors.items()
         if name.startswith(_WEIGHT)
     }
-    _check_sizes(parameters, weights)
-    network = make_backbone(
-        parameters["backbone"],
-        in_channels=facts["num_features"],
-        hidden_channels=parameters["hidden_channels"],
-        out_channels=facts["num_classes"],
-        num_layers=parameters["num_layers"],
-        dropout=parameters["dropout"],
-        options=parameters["backbone_options"],
-    ).to(tensors["strengths"].dtype)
+    _check_sizes(model.network(), weights)
+    network = model.network().build(facts["num_features"], facts["num_classes"])
+    network = network.to(tensors["strengths"].dtype)
     if isinstance(network, PyGBackbone):
         topology = Topology.of(graph, self_loops=network.self_loops, device="cpu")
         blank = tensors["strengths"].new_zeros(graph.num_nodes, facts["num_features"])
@@ -223,11 +216,11 @@ def _restore(
     model.restore_graph(Data(edge_index=edges, y=tensors["labels"]))
 
 
-def _check_sizes(parameters: dict[str, Any], weights: dict[str, Tensor]) -> None:
+def _check_sizes(network: NetworkChoices, weights: dict[str, Tensor]) -> None:
     """Refuse what the weights contradict, before anything huge is built."""
-    layers, width = parameters["num_layers"], parameters["hidden_channels"]
+    layers, width = network.num_layers, network.hidden_channels
     widest = max((size for each in weights.values() for size in each.shape), default=0)
-    named = isinstance(parameters["backbone"], str)
+    named = isinstance(network.backbone, str)
     if named and (layers > len(weights) or (layers > 1 and width > widest)):
         raise InvalidInput(
             f"the model file describes {layers} layers of width {width}; expected at "

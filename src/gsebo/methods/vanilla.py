@@ -9,7 +9,6 @@ from gsebo.bilevel import make_optimizer
 from gsebo.data import CanonicalGraph
 from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.parameters import require_choice, require_count, require_not_negative
-from gsebo.methods.prepare import NetworkChoices
 from gsebo.methods.schedule import train_on_fixed_structure
 from gsebo.training import NodeClassification, Progress
 from gsebo.training.stopping import SelectBy
@@ -82,17 +81,10 @@ class Vanilla(GraphClassifier):
     def _train(
         self, data: Data, run: Run
     ) -> tuple[NodeClassification, CanonicalGraph, Progress]:
-        network = NetworkChoices(
-            self.backbone,
-            self.hidden_channels,
-            self.num_layers,
-            self.dropout,
-            self.backbone_options,
-        )
         return train_on_fixed_structure(
             data,
             run,
-            network,
+            self.network(),
             weight_decay=self.weight_decay,
             optimizer=make_optimizer(self.inner_optimizer, self.inner_lr),
             steps_per_evaluation=self.evaluate_every,
