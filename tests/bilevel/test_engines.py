@@ -26,7 +26,7 @@ ENGINES = list(HYPERGRADIENTS)
     name=st.sampled_from(list(OPTIMIZERS)),
     direct_term=st.booleans(),
     steps=st.integers(1, 9),
-    kept_graphs=st.integers(1, 12),
+    kept_graphs=st.one_of(st.none(), st.integers(1, 12)),
     seed=st.integers(0, 1000),
     pullback=st.booleans(),
 )
@@ -35,7 +35,7 @@ def test_reverse_equals_unrolled(
     name: str,
     direct_term: bool,
     steps: int,
-    kept_graphs: int,
+    kept_graphs: int | None,
     seed: int,
     pullback: bool,
 ) -> None:
@@ -98,7 +98,7 @@ def test_short_horizon_is_reverse_from_the_later_start() -> None:
     start = begin(optimizer, weights)
     middle = Reverse().run(problem, optimizer, start, outer, 5).iterate
     last = Reverse().run(problem, optimizer, middle, outer, 3)
-    for kept_graphs in (1, 2, 9):
+    for kept_graphs in (1, 2, 9, None):
         engine = Reverse(horizon=3, kept_graphs=kept_graphs)
         truncated = engine.run(problem, optimizer, start, outer, 8)
         assert_trees_close(truncated.gradient, last.gradient, 1e-13)

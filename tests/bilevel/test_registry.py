@@ -15,8 +15,8 @@ from gsebo.errors import InvalidInput
 @pytest.mark.parametrize(
     ("name", "engine"),
     [
-        ("reverse", Reverse(False)),
-        ("Truncated", Reverse(False, horizon=5)),
+        ("reverse", Reverse(False, kept_graphs=None)),
+        ("Truncated", Reverse(False, horizon=5, kept_graphs=None)),
         ("unrolled", Unrolled(False)),
         ("implicit", Implicit(False)),
         ("first-order", FirstOrder()),
@@ -41,7 +41,7 @@ def test_an_engine_is_returned_as_it_is() -> None:
 @pytest.mark.parametrize("name", ["reverse", "truncated"])
 def test_passes_the_horizon_on(name: str) -> None:
     engine = make_hypergradient(name, direct_term=False, horizon=2)
-    assert engine == Reverse(False, horizon=2)
+    assert engine == Reverse(False, horizon=2, kept_graphs=None)
 
 
 def test_says_what_is_wrong() -> None:

@@ -12,9 +12,14 @@ from gsebo.errors import InvalidInput
 from gsebo.lookup import lookup
 
 
+def reverse(direct_term: bool = True, horizon: int | None = None) -> Reverse:
+    """Store the iterates and replay the steps; keep the graphs of those that fit."""
+    return Reverse(direct_term=direct_term, horizon=horizon, kept_graphs=None)
+
+
 def truncated(direct_term: bool = True, horizon: int = 5) -> Reverse:
     """Truncated backpropagation (Shaban et al., 2019): reverse with a horizon."""
-    return Reverse(direct_term=direct_term, horizon=horizon)
+    return reverse(direct_term=direct_term, horizon=horizon)
 
 
 def first_order(direct_term: bool = True) -> FirstOrder:
@@ -23,7 +28,7 @@ def first_order(direct_term: bool = True) -> FirstOrder:
 
 
 HYPERGRADIENTS: dict[str, Callable[..., Hypergradient]] = {
-    "reverse": Reverse,
+    "reverse": reverse,
     "unrolled": Unrolled,
     "truncated": truncated,
     "implicit": Implicit,
@@ -45,8 +50,8 @@ def make_hypergradient(
         direct_term: whether ``partial F/partial Z`` is included.
         horizon: how many last steps count, for the engines that have one.
 
-    >>> make_hypergradient("truncated", direct_term=False)
-    Reverse(direct_term=False, horizon=5, kept_graphs=1)
+    >>> make_hypergradient("truncated", direct_term=False).horizon
+    5
     """
     if isinstance(hypergradient, Hypergradient):
         return hypergradient

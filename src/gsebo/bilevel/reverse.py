@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gsebo.bilevel.autodiff import vjp
+from gsebo.bilevel.graph_memory import graph_bytes
 from gsebo.bilevel.hypergradient import (
     Hypergradient,
     HypergradientStep,
@@ -49,28 +50,33 @@ class Reverse(Hypergradient):
         P     <- P     + gamma . d g_t / dZ
         alpha <- alpha + gamma . d g_t / dW_{t-1}
 
-    Memory is the iterates plus one step's graph, whatever ``tau``.
+    Memory is the iterates plus one step's graph, or a few that fit into a bound,
+    whatever ``tau``.
 
     Attributes:
         direct_term: whether ``partial F/partial Z`` is included.
         horizon: walk back through (and store) only the last so many steps; None is all.
         kept_graphs: how many steps' graphs may be alive at once, at least 1. That many
-            last steps are recorded on the way forward and need no replay: more is
-            faster (all of them by about a fifth) and takes more memory.
+            last steps are recorded on the way forward and need no replay, which is
+            faster and gives the same bits. None keeps as many as fit into
+            ``graph_memory``.
+        graph_memory: bound for the kept graphs, in bytes; one is always kept.
     """
 
     direct_term: bool = True
     horizon: int | None = None
-    kept_graphs: int = 1
+    kept_graphs: int | None = 1
+    graph_memory: int = 16 * 2**20
 
     def __post_init__(self) -> None:
         if self.horizon is not None and self.horizon < 1:
             raise InvalidInput(
                 f"horizon={self.horizon!r} given; expected at least 1, or None for all."
             )
-        if self.kept_graphs < 1:
+        if self.kept_graphs is not None and self.kept_graphs < 1:
             raise InvalidInput(
-                f"kept_graphs={self.kept_graphs!r} given; expected at least 1."
+                f"kept_graphs={self.kept_graphs!r} given; expected at least 1, or None "
+                "for as many as fit."
             )
 
     @torch.no_grad()
@@ -105,18 +111,28 @@ class Reverse(Hypergradient):
         fixed = detach(varying)
         past: deque[_Past] = deque(maxlen=self.horizon)
         losses = []
-        first_kept = steps - min(self.kept_graphs, self.horizon or steps)
+        kept = self.kept_graphs
         for index in range(steps):
-            keep = index >= first_kept
+            # Without a number, the first step is recorded to see how many would fit.
+            keep = kept is None or self._is_kept(index, steps, kept)
             outer = varying if keep else fixed
             weights = require_grad(iterate.weights)
             gradients, loss = inner_gradient(
                 problem, weights, outer, iterate.step, create_graph=keep
             )
+            if kept is None:
+                size = max(graph_bytes(gradients.values()), 1)
+                kept = max(self.graph_memory // size, 1)
+                keep = self._is_kept(index, steps, kept)
             past.append(_Past(iterate, _Graph(weights, gradients) if keep else None))
-            iterate = advance(optimizer, iterate, detach(gradients))
+            gradients = detach(gradients)  # so that a graph not kept is gone by now
+            iterate = advance(optimizer, iterate, gradients)
             losses.append(loss)
         return past, iterate, losses
+
+    def _is_kept(self, index: int, steps: int, kept: int) -> bool:
+        """Whether the graph of a step is among the last ones that are kept."""
+        return index >= steps - min(kept, self.horizon or steps)
 
 
 def _walk_back(
