@@ -1,6 +1,3 @@
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -9,13 +6,10 @@ from torch import Tensor
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from gsebo.backbone.gcn import GCN
-from gsebo.data.npz import load_npz
+from gsebo.data import load
 from gsebo.sparse import make_features
 
 from .examples import KINDS, SIZES, Example, assert_equal, example, run, spread
-
-FOLDER = Path(os.environ.get("GSEBO_DATA", Path(__file__).parents[3] / "shared/data"))
-CORA = FOLDER / "cora.npz"
 
 
 def pyg_twin(model: GCN) -> torch.nn.Module:
@@ -79,9 +73,8 @@ def test_all_strengths_zero_leave_the_bias() -> None:
     assert torch.equal(out, model.layers[-1].bias.expand_as(out))
 
 
-@pytest.mark.skipif(not CORA.exists(), reason=f"no Cora at {CORA}")
 def test_equals_pyg_on_cora() -> None:
-    data = load_npz(CORA)
+    data = load("cora", normalize=False)
     torch.manual_seed(0)
     model = GCN(data.x.shape[1], 16, 7)
     dense: Tensor = data.x.to_dense() if data.x.layout != torch.strided else data.x

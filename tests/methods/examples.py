@@ -84,3 +84,10 @@ class HandWritten(nn.Module):
         h = dropout(x, 0.3, self.training)
         h = torch.relu(self.first(h, edge_index))
         return self.second(dropout(h, 0.5, self.training), edge_index)
+
+
+def assert_same_fit(left: GraphClassifier, right: GraphClassifier) -> None:
+    """Two fits that agree bit for bit."""
+    assert torch.equal(left.probability_, right.probability_)
+    assert torch.equal(left.strength_, right.strength_)
+    assert left.best_step_ == right.best_step_

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 
 import torch
 
+# Not tuned: above the million at which one product breaks even
+# (benchmarks/thresholds.py), because the small operations around it gain nothing.
 _WORTH_THREADS = 4_000_000
 
 

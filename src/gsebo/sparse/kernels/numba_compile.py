@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from numba import config, njit, set_num_threads
 
-_PARALLEL_WORK = 300_000
+# Two threads break even with one at about a million multiplications and take twice as
+# long at a fifth of it (benchmarks/thresholds.py).
+_PARALLEL_WORK = 1_000_000
 _PARALLEL_LOCK = Lock()
 
 

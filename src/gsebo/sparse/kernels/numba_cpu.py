@@ -2,7 +2,7 @@
 
 Each row belongs to one task and is summed in stored order, so the result does not
 depend on the number of threads. Every kernel exists twice, parallel and serial: below
-a few hundred thousand multiplications, waking the threads costs more than it saves.
+about a million multiplications, waking the threads costs more than it saves.
 """
 
 from typing import Any
