@@ -48,12 +48,14 @@ def test_reverse_equals_unrolled(
     engine = Reverse(direct_term, kept_graphs=kept_graphs)
     ours = engine.run(problem, optimizer, start, outer, steps)
     assert_trees_close(ours.gradient, oracle.gradient)
-    assert_trees_close(ours.iterate.weights, oracle.iterate.weights, 0)
-    assert_trees_close(ours.iterate.state.slots, oracle.iterate.state.slots, 0)
+    # To rounding: the fused step of the CPU is not what autograd records.
+    assert_trees_close(ours.iterate.weights, oracle.iterate.weights, 1e-12)
+    assert_trees_close(ours.iterate.state.slots, oracle.iterate.state.slots, 1e-12)
     assert ours.iterate.step == oracle.iterate.step == 3 + steps
     assert ours.iterate.state.count == oracle.iterate.state.count == steps
-    assert ours.outer_loss == oracle.outer_loss
-    assert ours.inner_losses == oracle.inner_losses and len(ours.inner_losses) == steps
+    torch.testing.assert_close(ours.outer_loss, oracle.outer_loss)
+    assert len(ours.inner_losses) == steps
+    torch.testing.assert_close(ours.inner_losses, oracle.inner_losses)
 
 
 @pytest.mark.parametrize("direct_term", [True, False])

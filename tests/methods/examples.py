@@ -13,7 +13,7 @@ from torch_geometric.nn import GINConv, TransformerConv
 
 import gsebo
 from gsebo.methods import METHODS, GraphClassifier
-from gsebo.methods.base import Run
+from gsebo.methods.prepare import PreparedGraph
 from gsebo.training import NodeClassification
 
 NAMES = list(METHODS)
@@ -67,8 +67,8 @@ def to_csr(x: Tensor) -> Tensor:
 
 def problem_of(model: gsebo.GSEBO, data: Data) -> NodeClassification:
     """The bilevel problem that ``model.fit(data)`` would solve."""
-    run = Run(model, data, model.random_state or 0, torch.device("cpu"), None, None)
-    return model.make_problem(data, run)[0]
+    prepared = PreparedGraph(data, torch.device("cpu"))
+    return model.make_problem(prepared, model.random_state or 0)
 
 
 class HandWritten(nn.Module):

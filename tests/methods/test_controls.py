@@ -42,7 +42,8 @@ def test_no_engine_changes_the_training(data: Data, hypergradient: str) -> None:
     shared = {"inner_steps": TAU, "max_outer_steps": STEPS, "random_state": 0}
     frozen = Frozen(**shared).fit(data)
     model = GSEBO(**shared, outer_lr=0, hypergradient=hypergradient).fit(data)
-    assert torch.equal(model.probability_, frozen.probability_)
+    # To rounding: what autograd records is not the kernel calls of the others.
+    torch.testing.assert_close(model.probability_, frozen.probability_)
 
 
 @pytest.mark.parametrize("select_by", ["loss", "accuracy"])

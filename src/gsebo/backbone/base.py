@@ -18,9 +18,12 @@ class Backbone(nn.Module, ABC):
     Attributes:
         self_loops: Whether the pattern must hold a self-loop for every node.
         num_propagations: Number of layers that propagate, for strengths per layer.
+        traceable: Whether ``forward`` may be run on symbols to write down what it does,
+            so that training needs no autograd. It must not ask for types then.
     """
 
     self_loops: bool = True
+    traceable: bool = False
     num_propagations: int
 
     @abstractmethod

@@ -4,10 +4,11 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import elu, leaky_relu
+from torch.nn.functional import elu
 
 from gsebo.backbone.base import Backbone, Features, Layer, glorot, layer_outputs
-from gsebo.sparse import Noise, Pattern, dropout, edge_softmax, row_expand, spmm
+from gsebo.sparse import Noise, Pattern
+from gsebo.sparse.attention import attend
 
 
 @final
@@ -34,7 +35,7 @@ class GATLayer(Layer):
         self.heads, self.concat, self.dropout = heads, concat, dropout
         self.number = number
         self.weight = glorot(in_channels, heads * out_channels)
-        # One column per role (target, source): both scores come from one product.
+        # One column per role: target, source.
         self.attention = glorot(heads, out_channels, 2)
         width = heads * out_channels if concat else out_channels
         self.bias = nn.Parameter(torch.zeros(width))
@@ -43,17 +44,19 @@ class GATLayer(Layer):
         self, h: Features, pattern: Pattern, strength: Tensor, noise: Noise | None
     ) -> Tensor:
         """Attend, weigh by strength, sum."""
-        nodes = pattern.num_rows
-        message = (h @ self.weight).view(nodes, self.heads, -1).transpose(0, 1)
-        message = message.contiguous()  # [heads, nodes, channels]
-        target, source = (message @ self.attention).unbind(-1)
-        scores = row_expand(pattern, target) + row_expand(pattern.T, source)
-        attention = edge_softmax(pattern, leaky_relu(scores, 0.2))
-        attention = dropout(attention, self.dropout, noise, 2 * self.number + 1)
-        out = spmm(pattern, attention * strength, message)
-        if self.concat:
-            return out.transpose(0, 1).reshape(nodes, -1) + self.bias
-        return out.mean(0) + self.bias
+        out = attend(
+            pattern,
+            strength,
+            h @ self.weight,
+            self.attention,
+            slope=0.2,
+            rate=self.dropout,
+            noise=noise,
+            site=2 * self.number + 1,
+        )
+        if self.concat or self.heads == 1:
+            return out + self.bias
+        return out.view(pattern.num_rows, self.heads, -1).mean(1) + self.bias
 
 
 @final
@@ -69,6 +72,8 @@ class GAT(Backbone):
         heads: Number of heads of the hidden layers.
         output_heads: Number of heads of the last layer, which are averaged.
     """
+
+    traceable = True
 
     def __init__(
         self,

@@ -36,6 +36,8 @@ class GCNLayer(Layer):
 class GCN(Backbone):
     """GCN: ``H(k) = ReLU(S H(k-1) W(k))``, S = strengths, vanilla 1 / √(d_i d_j)."""
 
+    traceable = True
+
     def __init__(
         self,
         in_channels: int,

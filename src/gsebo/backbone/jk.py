@@ -29,6 +29,8 @@ class JKNet(Backbone):
             (attention over the layers of each node from a bidirectional LSTM).
     """
 
+    traceable = True
+
     def __init__(
         self,
         in_channels: int,

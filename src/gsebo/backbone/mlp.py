@@ -1,7 +1,7 @@
 """Multi-layer perceptron: the control that sees no edges."""
 
 from itertools import pairwise
-from typing import final
+from typing import cast, final
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ class MLP(Backbone):
     """``H(k) = ReLU(H(k-1) W(k) + b(k))``; strengths have no effect."""
 
     self_loops = False
+    traceable = True
 
     def __init__(
         self,
@@ -44,12 +45,11 @@ class MLP(Backbone):
         h: Features = features
         layers = zip(self.weights, self.biases, strict=True)
         for number, (weight, bias) in enumerate(layers):
-            if isinstance(h, Tensor) and number > 0:
-                h = torch.relu(h)
+            if number > 0:
+                h = torch.relu(cast(Tensor, h))
             h = dropout(h, self.dropout, noise, 2 * number)
             h = h @ weight + bias
-        assert isinstance(h, Tensor)
-        return h
+        return cast(Tensor, h)
 
     def initial_strength(self, pattern: Pattern) -> Tensor:
         """One; it is never read."""

@@ -33,8 +33,10 @@ class SAGELayer(Layer):
         self, h: Features, pattern: Pattern, strength: Tensor, noise: Noise | None
     ) -> Tensor:
         """Aggregate the neighbours, then add the node itself."""
-        out = spmm(pattern, strength, h @ self.weight) + self.bias
-        return out if self.self_weight is None else out + h @ self.self_weight
+        out = spmm(pattern, strength, h @ self.weight)
+        if self.self_weight is not None:
+            out = out + h @ self.self_weight
+        return out + self.bias
 
 
 @final
@@ -50,6 +52,8 @@ class SAGE(Backbone):
         aggregator: ``"mean"``: mean of the neighbours, with a weight matrix of its own
             for the node; ``"gcn"``: mean of the neighbours and the node.
     """
+
+    traceable = True
 
     def __init__(
         self,

@@ -1,11 +1,10 @@
 """Adam (Kingma and Ba, 2015), differentiable, step for step ``torch.optim.Adam``."""
 
-import math
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
+from gsebo.bilevel import adam_cpu
+from gsebo.bilevel.moments import Moments, Scales
 from gsebo.bilevel.optimizer import (
     Cotangents,
     Optimizer,
@@ -15,13 +14,6 @@ from gsebo.bilevel.optimizer import (
 )
 from gsebo.bilevel.tree import Tree
 from gsebo.errors import InvalidInput
-
-
-class _Scales(NamedTuple):
-    """The plain numbers of one step: both are bias corrections that depend on t."""
-
-    step_size: float
-    root: float
 
 
 def adam(
@@ -50,9 +42,6 @@ def adam(
             "expected both betas in [0, 1) and eps > 0."
         )
 
-    def scales(count: int) -> _Scales:
-        return _Scales(rate / (1 - first**count), math.sqrt(1 - second**count))
-
     def init(weights: Tree) -> State:
         slots = {}
         for name, weight in weights.items():
@@ -62,44 +51,104 @@ def adam(
 
     def update(gradients: Tree, state: State, weights: Tree) -> tuple[Tree, State]:
         count = state.count + 1
-        step_size, root = scales(count)
+        scales = Scales.at(count, rate, betas, eps)
         moved: Tree = {}
         slots: Tree = {}
         for name, weight in weights.items():
-            gradient = gradients[name]
-            mean = torch.lerp(state.slots["mean/" + name], gradient, 1 - first)
-            square = (state.slots["square/" + name] * second).addcmul_(
-                gradient, gradient, value=1 - second
-            )
-            divisor = (_root(square) / root).add_(eps)
-            moved[name] = torch.addcdiv(weight, mean, divisor, value=-step_size)
-            slots["mean/" + name] = mean
-            slots["square/" + name] = square
+            gradient, before = gradients[name], _moments(state.slots, name)
+            assert before is not None
+            step = _step
+            if adam_cpu.serves(weight, gradient, *before):
+                step = adam_cpu.step
+            moved[name], after = step(weight, gradient, before, scales)
+            slots |= _named(after, name)
         return moved, State(count, slots)
 
     def pullback(transition: Transition, weights: Tree, slots: Tree) -> Cotangents:
         count, after = transition.new_state
-        step_size, root = scales(count)
+        scales = Scales.at(count, rate, betas, eps)
         to_gradients: Tree = {}
         to_slots: Tree = {}
         # Moments only matter through the weights that they will move, so that none has
         # a cotangent whose weight has not.
         for name, cotangent in weights.items():
-            mean, square = _pull_moments(
-                cotangent,
-                (after["mean/" + name], after["square/" + name]),
-                (slots.get("mean/" + name), slots.get("square/" + name)),
-                factor=step_size * root,
-                shift=eps * root,
+            gradient, moments = transition.gradients[name], _moments(after, name)
+            assert moments is not None
+            later = _moments(slots, name)
+            step_back = _step_back
+            if adam_cpu.serves(cotangent, gradient, *moments, *(later or ())):
+                step_back = adam_cpu.step_back
+            to_gradients[name], before = step_back(
+                cotangent, gradient, moments, later, scales
             )
-            to_gradients[name] = (mean * (1 - first)).addcmul_(
-                transition.gradients[name], square, value=2 * (1 - second)
-            )
-            to_slots["mean/" + name] = mean.mul_(first)
-            to_slots["square/" + name] = square.mul_(second)
+            to_slots |= _named(before, name)
         return Cotangents(to_gradients, to_slots, weights)
 
     return Optimizer(init, update, pullback)
+
+
+def _moments(slots: Tree, name: str) -> Moments | None:
+    """Both moments of a weight, or their cotangents; None where there are none."""
+    if "mean/" + name not in slots:
+        return None
+    return Moments(slots["mean/" + name], slots["square/" + name])
+
+
+def _named(moments: Moments, name: str) -> Tree:
+    return {"mean/" + name: moments.mean, "square/" + name: moments.square}
+
+
+def _step(
+    weight: Tensor, gradient: Tensor, before: Moments, scales: Scales
+) -> tuple[Tensor, Moments]:
+    """Return the next weights and moments."""
+    mean = torch.lerp(before.mean, gradient, scales.new_first)
+    square = (before.square * scales.second).addcmul_(
+        gradient, gradient, value=scales.new_second
+    )
+    divisor = (_root(square) / scales.root).add_(scales.eps)
+    moved = torch.addcdiv(weight, mean, divisor, value=-scales.step_size)
+    return moved, Moments(mean, square)
+
+
+def _step_back(
+    cotangent: Tensor,
+    gradient: Tensor,
+    moments: Moments,
+    cotangents: Moments | None,
+    scales: Scales,
+) -> tuple[Tensor, Moments]:
+    """Pull cotangents of the new weights and moments back to gradient and moments.
+
+    With ``D = sqrt(V) + c eps`` and ``f = s c`` the step is ``W - f M / D``, hence
+
+        cotangent of M  +=  -f a / D
+        cotangent of V  +=  f a M / (2 D^2 sqrt(V))
+
+    Args:
+        cotangent: ``a``, of the new weights.
+        gradient: The gradient that the step was taken with.
+        moments: ``M`` and ``V``, after the step.
+        cotangents: Of ``M`` and ``V`` from later steps; None is zero.
+        scales: Of the step.
+    """
+    factor, shift = scales.step_size * scales.root, scales.eps * scales.root
+    root = moments.square.sqrt()
+    divisor = root + shift
+    quotient = cotangent / divisor
+    mean = quotient * -factor
+    # As M sqrt(V) / (D V) the quotient is 0 where V = 0 and NaN where V is NaN, with no
+    # mask (slower than all the rest). The bound only acts where sqrt(V) << eps,
+    # and there the cotangent of M outweighs this one by eps / sqrt(V).
+    divisor.mul_(moments.square).clamp_min_(torch.finfo(root.dtype).tiny)
+    square = quotient.mul_(moments.mean).mul_(root).div_(divisor).mul_(factor / 2)
+    if cotangents is not None:
+        mean += cotangents.mean
+        square += cotangents.square
+    to_gradient = (mean * scales.new_first).addcmul_(
+        gradient, square, value=2 * scales.new_second
+    )
+    return to_gradient, Moments(mean.mul_(scales.first), square.mul_(scales.second))
 
 
 def _root(square: Tensor) -> Tensor:
@@ -109,48 +158,3 @@ def _root(square: Tensor) -> Tensor:
     # Not "square > 0", which would turn NaN into 0.
     zero = square == 0
     return square.masked_fill(zero, 1).sqrt().masked_fill(zero, 0)
-
-
-def _pull_moments(
-    cotangent: Tensor,
-    moments: tuple[Tensor, Tensor],
-    cotangents: tuple[Tensor | None, Tensor | None],
-    *,
-    factor: float,
-    shift: float,
-) -> tuple[Tensor, Tensor]:
-    """Pull the cotangent of the new weights back to the new moments.
-
-    With ``D = sqrt(V) + c eps`` and ``f = s c`` the step is ``W - f M / D``, hence
-
-        cotangent of M  +=  -f a / D
-        cotangent of V  +=  f a M / (2 D^2 sqrt(V))
-
-    Args:
-        cotangent: ``a``, of the new weights.
-        moments: ``M`` and ``V``, after the step.
-        cotangents: of ``M`` and ``V`` from later steps; None is zero.
-        factor: ``f``.
-        shift: ``c eps``.
-
-    Returns:
-        The cotangents of ``M`` and ``V``: two new tensors.
-    """
-    mean, square = moments
-    to_mean, to_square = cotangents
-    root = square.sqrt()
-    divisor = root + shift
-    quotient = cotangent / divisor
-    first = (
-        quotient * -factor
-        if to_mean is None
-        else torch.add(to_mean, quotient, alpha=-factor)
-    )
-    # As M sqrt(V) / (D V) the quotient is 0 where V = 0 and NaN where V is NaN, with no
-    # mask (slower than all the rest). The bound only acts where sqrt(V) << eps,
-    # and there the cotangent of M outweighs this one by eps / sqrt(V).
-    divisor.mul_(square).clamp_min_(torch.finfo(square.dtype).tiny)
-    product = quotient.mul_(mean).mul_(root)
-    if to_square is None:
-        return first, product.div_(divisor).mul_(factor / 2)
-    return first, torch.addcdiv(to_square, product, divisor, value=factor / 2)

@@ -6,8 +6,9 @@ from typing import final
 import torch
 from torch import Tensor
 
+from gsebo.bilevel.derivatives import first_derivatives
+from gsebo.bilevel.descend import descend
 from gsebo.bilevel.hypergradient import Hypergradient, begin
-from gsebo.bilevel.inner import descend
 from gsebo.bilevel.optimizer import Optimizer
 from gsebo.bilevel.problem import BilevelProblem
 from gsebo.bilevel.reverse import Reverse
@@ -81,7 +82,8 @@ def check_hypergradient(
 
     def trained_loss(point: Tensor) -> Tensor:
         moved = unflatten(point, outer)
-        end, _ = descend(problem, optimizer, start, moved, steps)
+        derivatives = first_derivatives(problem, moved)
+        end, _ = descend(derivatives, optimizer, start, steps)
         return problem.outer_loss(end.weights, moved if engine.direct_term else outer)
 
     units = _unit_vectors(directions, center, seed)

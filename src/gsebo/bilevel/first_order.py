@@ -5,17 +5,17 @@ from typing import final
 
 import torch
 
-from gsebo.bilevel.autodiff import gradient
+from gsebo.bilevel.derivatives import first_derivatives
+from gsebo.bilevel.descend import descend
 from gsebo.bilevel.hypergradient import (
     Hypergradient,
     HypergradientStep,
     Iterate,
     require_steps,
 )
-from gsebo.bilevel.inner import descend
 from gsebo.bilevel.optimizer import Optimizer
 from gsebo.bilevel.problem import BilevelProblem
-from gsebo.bilevel.tree import Tree, filled, require_grad
+from gsebo.bilevel.tree import Tree, detach, filled
 
 
 @final
@@ -40,9 +40,7 @@ class FirstOrder(Hypergradient):
     ) -> HypergradientStep:
         """Train, then differentiate the outer loss at fixed weights."""
         require_steps(steps)
-        iterate, losses = descend(problem, optimizer, iterate, outer, steps)
-        varying = require_grad(outer)
-        with torch.enable_grad():
-            loss = problem.outer_loss(iterate.weights, varying)
-        (found,) = gradient(loss, varying)
-        return HypergradientStep(filled(found, varying), iterate, loss.detach(), losses)
+        derivatives = first_derivatives(problem, outer)
+        iterate, losses = descend(derivatives, optimizer, iterate, steps)
+        loss, _, found = derivatives.outer_gradient(iterate.weights, direct_term=True)
+        return HypergradientStep(filled(found, detach(outer)), iterate, loss, losses)

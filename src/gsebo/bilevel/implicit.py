@@ -9,13 +9,15 @@ import torch
 from torch import Tensor
 
 from gsebo.bilevel.autodiff import vjp
+from gsebo.bilevel.derivatives import first_derivatives
+from gsebo.bilevel.descend import descend
 from gsebo.bilevel.hypergradient import (
     Hypergradient,
     HypergradientStep,
     Iterate,
     require_steps,
 )
-from gsebo.bilevel.inner import descend, inner_gradient, outer_gradient
+from gsebo.bilevel.inner import inner_gradient
 from gsebo.bilevel.linear_solve import Matvec, conjugate_gradient, neumann
 from gsebo.bilevel.optimizer import Optimizer
 from gsebo.bilevel.problem import BilevelProblem
@@ -77,9 +79,10 @@ class Implicit(Hypergradient):
     ) -> HypergradientStep:
         """Train, then solve one linear system at the last iterate."""
         require_steps(steps)
-        iterate, losses = descend(problem, optimizer, iterate, outer, steps)
-        outer_loss, by_weights, direct = outer_gradient(
-            problem, iterate.weights, outer, direct_term=self.direct_term
+        derivatives = first_derivatives(problem, outer)
+        iterate, losses = descend(derivatives, optimizer, iterate, steps)
+        outer_loss, by_weights, direct = derivatives.outer_gradient(
+            iterate.weights, direct_term=self.direct_term
         )
         found = self._through_minimum(problem, iterate, outer, by_weights)
         gradient = filled(add(direct, found), outer)

@@ -5,35 +5,27 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 import torch
-from torch import Tensor
 
-from gsebo.bilevel.autodiff import vjp
-from gsebo.bilevel.graph_memory import graph_bytes
+from gsebo.bilevel.derivatives import Derivatives, known_derivatives
 from gsebo.bilevel.hypergradient import (
     Hypergradient,
     HypergradientStep,
     Iterate,
     require_steps,
 )
-from gsebo.bilevel.inner import advance, inner_gradient, outer_gradient
+from gsebo.bilevel.inner import advance
 from gsebo.bilevel.optimizer import Optimizer, Transition, pull_back
 from gsebo.bilevel.problem import BilevelProblem
-from gsebo.bilevel.tree import Tree, add, detach, filled, require_grad
+from gsebo.bilevel.recorded import RecordedDerivatives
+from gsebo.bilevel.tree import Tree, add, detach, filled
 from gsebo.errors import InvalidInput
 
 
-class _Graph(NamedTuple):
-    """One inner gradient that can be differentiated by its weights and by ``Z``."""
-
-    weights: Tree
-    gradients: Tree
-
-
 class _Past(NamedTuple):
-    """The iterate before a step, and the step's graph if it was kept."""
+    """The iterate before a step, and the gradient there."""
 
     iterate: Iterate
-    graph: _Graph | None
+    gradients: Tree
 
 
 @final
@@ -51,7 +43,7 @@ class Reverse(Hypergradient):
         alpha <- alpha + gamma . d g_t / dW_{t-1}
 
     Memory is the iterates plus one step's graph, or a few that fit into a bound,
-    whatever ``tau``.
+    whatever ``tau``. A problem that knows its own derivatives needs no graph.
 
     Attributes:
         direct_term: whether ``partial F/partial Z`` is included.
@@ -90,92 +82,55 @@ class Reverse(Hypergradient):
     ) -> HypergradientStep:
         """Train and store the iterates, then replay them backwards."""
         require_steps(steps)
-        varying = require_grad(outer)
-        past, end, losses = self._train(problem, optimizer, iterate, varying, steps)
-        outer_loss, alpha, direct = outer_gradient(
-            problem, end.weights, outer, direct_term=self.direct_term
-        )
-        found = _walk_back(problem, optimizer, past, end, varying, alpha)
-        gradient = filled(add(direct, found), varying)
-        return HypergradientStep(gradient, end, outer_loss, losses)
-
-    def _train(
-        self,
-        problem: BilevelProblem,
-        optimizer: Optimizer,
-        iterate: Iterate,
-        varying: Tree,
-        steps: int,
-    ) -> tuple[deque[_Past], Iterate, list[Tensor]]:
-        """Return the steps to walk back through, the last iterate and the losses."""
-        fixed = detach(varying)
+        derivatives = self._derivatives(problem, outer, iterate.step, steps)
         past: deque[_Past] = deque(maxlen=self.horizon)
         losses = []
-        kept = self.kept_graphs
-        for index in range(steps):
-            # Without a number, the first step is recorded to see how many would fit.
-            keep = kept is None or self._is_kept(index, steps, kept)
-            outer = varying if keep else fixed
-            weights = require_grad(iterate.weights)
-            gradients, loss = inner_gradient(
-                problem, weights, outer, iterate.step, create_graph=keep
-            )
-            if kept is None:
-                size = max(graph_bytes(gradients.values()), 1)
-                kept = max(self.graph_memory // size, 1)
-                keep = self._is_kept(index, steps, kept)
-            past.append(_Past(iterate, _Graph(weights, gradients) if keep else None))
-            gradients = detach(gradients)  # so that a graph not kept is gone by now
+        for _ in range(steps):
+            gradients, loss = derivatives.inner_gradient(iterate.weights, iterate.step)
+            past.append(_Past(iterate, gradients))
             iterate = advance(optimizer, iterate, gradients)
             losses.append(loss)
-        return past, iterate, losses
+        outer_loss, alpha, direct = derivatives.outer_gradient(
+            iterate.weights, direct_term=self.direct_term
+        )
+        _walk_back(derivatives, optimizer, past, iterate, alpha)
+        gradient = filled(add(direct, derivatives.gathered()), detach(outer))
+        return HypergradientStep(gradient, iterate, outer_loss, losses)
 
-    def _is_kept(self, index: int, steps: int, kept: int) -> bool:
-        """Whether the graph of a step is among the last ones that are kept."""
-        return index >= steps - min(kept, self.horizon or steps)
+    def _derivatives(
+        self, problem: BilevelProblem, outer: Tree, first: int, steps: int
+    ) -> Derivatives:
+        pulled_back = min(self.horizon or steps, steps)
+        return known_derivatives(problem, outer) or RecordedDerivatives(
+            problem,
+            outer,
+            range(first + steps - pulled_back, first + steps),
+            kept_graphs=self.kept_graphs,
+            graph_memory=self.graph_memory,
+        )
 
 
 def _walk_back(
-    problem: BilevelProblem,
+    derivatives: Derivatives,
     optimizer: Optimizer,
     past: deque[_Past],
     end: Iterate,
-    outer: Tree,
     alpha: Tree,
-) -> Tree:
-    """Return ``alpha . dW_tau/dZ``; empties ``past`` as it goes.
+) -> None:
+    """Gather ``alpha . dW_tau/dZ`` in ``derivatives``; empties ``past`` as it goes.
 
     Args:
-        problem: holds the inner loss.
+        derivatives: of the inner loss.
         optimizer: the one that made the steps.
         past: the steps, oldest first.
         end: the iterate after the last step.
-        outer: ``Z``, leaves that require a gradient.
         alpha: the cotangent of the last weights.
     """
-    total: Tree = {}
     sigma: Tree = {}
     after = end.state
     while past:
-        before, graph = past.pop()
-        if graph is None:
-            graph = _record(problem, before, outer)
-        transition = Transition(
-            detach(graph.gradients), before.state, before.weights, after
-        )
+        before, gradients = past.pop()
+        transition = Transition(gradients, before.state, before.weights, after)
         gamma, sigma, alpha = pull_back(optimizer, transition, alpha, sigma)
-        # The cotangent of the oldest weights is not needed by anyone.
-        weights = graph.weights if past else {}
-        by_outer, by_weights = vjp(graph.gradients, gamma, outer, weights)
-        total = add(total, by_outer)
-        alpha = add(alpha, by_weights)
+        alpha = add(alpha, derivatives.pull_back(before.weights, before.step, gamma))
         after = before.state
-    return total
-
-
-def _record(problem: BilevelProblem, iterate: Iterate, outer: Tree) -> _Graph:
-    weights = require_grad(iterate.weights)
-    gradients, _ = inner_gradient(
-        problem, weights, outer, iterate.step, create_graph=True
-    )
-    return _Graph(weights, gradients)

@@ -74,23 +74,38 @@ class Experiment:
         checkpoint: Checkpoint | None = None,
     ) -> Trial:
         """Fit one method with one seed."""
-        data = self.graph.for_seed(seed)
+        (trial,) = self._fit(method, [seed], progress, checkpoint)
+        return trial
+
+    def run_all(
+        self, method: str, seeds: list[int], progress: FitProgress
+    ) -> list[Trial]:
+        """Fit one method with every seed, at once if all have the same graph."""
+        if self.graph.is_same_for(seeds):
+            return self._fit(method, seeds, progress)
+        return [self.run(method, seed, progress) for seed in seeds]
+
+    def _fit(
+        self,
+        method: str,
+        seeds: list[int],
+        progress: FitProgress,
+        checkpoint: Checkpoint | None = None,
+    ) -> list[Trial]:
+        data = self.graph.for_seed(seeds[0])
         parameters = self._parameters[method]
-        model = self._estimators[method](**parameters, random_state=seed)
-        watcher = progress.watch(f"{method}, seed {seed}", model.get_params(deep=False))
+        model = self._estimators[method](**parameters, random_state=seeds[0])
+        label = f"{method}, seed {seeds[0]}"
+        if len(seeds) > 1:
+            label = f"{method}, seeds {seeds[0]} to {seeds[-1]}"
+        watcher = progress.watch(label, model.get_params(deep=False))
         begun = time.perf_counter()
-        model.fit(data, checkpoint=checkpoint, watcher=watcher)
+        model.fit(data, replicas=len(seeds), checkpoint=checkpoint, watcher=watcher)
         wall = time.perf_counter() - begun
-        facts = {
-            "seed": seed,
-            "test_accuracy": _accuracy(model.transduction_, data, "test_mask"),
-            "val_accuracy": _accuracy(model.transduction_, data, "val_mask"),
-            "outer_iterations": len(model.history_),
-            "best_step": model.best_step_,
-            # The history of a resumed fit includes what was done before.
-            "seconds": max(wall, model.history_[-1].seconds),
-        }
-        return Trial(model, data, facts)
+        return [
+            Trial(replica, data, _facts(replica, data, wall, len(seeds)))
+            for replica in model.replicas_
+        ]
 
     def summary(self, method: str, trial: Trial, runs: list[dict[str, Any]]) -> Any:
         """The object that ``--json`` prints for one method.
@@ -132,6 +147,22 @@ class Experiment:
                 given[name] = {**preset[name], **given[name]}
         own = {"backbone": self._plan.backbone, "device": self._plan.device}
         return {**preset, **given, **own}
+
+
+def _facts(
+    model: GraphClassifier, data: Data, wall: float, together: int
+) -> dict[str, Any]:
+    """What is reported of one fit out of some that were made together."""
+    # The history of a resumed fit includes what was done before.
+    seconds = max(wall, model.history_[-1].seconds)
+    return {
+        "seed": model.seed_,
+        "test_accuracy": _accuracy(model.transduction_, data, "test_mask"),
+        "val_accuracy": _accuracy(model.transduction_, data, "val_mask"),
+        "outer_iterations": len(model.history_),
+        "best_step": model.best_step_,
+        "seconds": seconds / together,
+    }
 
 
 def _accuracy(predicted: Tensor, data: Data, mask: str) -> float | None:

@@ -95,12 +95,9 @@ def run_all(
     """Fit one method with every seed; return the last fit and the facts of all."""
     from gsebo.cli.progress import FitProgress
 
-    runs = []
     with FitProgress(quiet=quiet) as progress:
-        for seed in plan.all_seeds:
-            trial = experiment.run(method, seed, progress)
-            runs.append(trial.facts)
-    return trial, runs
+        trials = experiment.run_all(method, plan.all_seeds, progress)
+    return trials[-1], [trial.facts for trial in trials]
 
 
 def _check_folder(out: Path | None, resume: bool, seeds: int | None) -> None:

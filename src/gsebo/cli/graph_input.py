@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import final
 
+import torch
 from torch_geometric.data import Data
 
 from gsebo.cli.output import messages
@@ -49,6 +50,16 @@ class GraphInput:
             validate(data)
             data = add_inter_class_edges(data, self._plan.noise, seed=seed)
         return data
+
+    def is_same_for(self, seeds: list[int]) -> bool:
+        """Whether neither the split nor the noise depends on the seed."""
+        if self._plan.noise:
+            return False
+        first, *others = (self.for_seed(seed) for seed in seeds)
+        masks = [mask for mask in _MASKS if mask in first]
+        return all(
+            torch.equal(first[mask], other[mask]) for other in others for mask in masks
+        )
 
     def remember(self, data: Data, folder: Path) -> str:
         """Return where ``predict`` finds the graph of the fit again.

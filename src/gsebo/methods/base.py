@@ -3,19 +3,21 @@
 import copy
 import secrets
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self, final
 
 import torch
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gsebo.data import CanonicalGraph, num_classes, validate
+from gsebo.errors import InvalidInput
 from gsebo.methods.fingerprint import fingerprint
 from gsebo.methods.fitted import FittedModel
-from gsebo.methods.parameters import require_seed
+from gsebo.methods.parameters import require_count, require_seed
 from gsebo.methods.prepare import NetworkChoices, resolve_device
 from gsebo.methods.scoring import scored_nodes
 from gsebo.training import Checkpoint, NodeClassification, Progress, Watcher
@@ -41,6 +43,7 @@ class GraphClassifier(BaseEstimator, ABC):
         graph_: The user's graph with ``edge_strength`` added.
         seed_: The seed that was used.
         model_: The trained network with its strengths.
+        replicas_: One fitted estimator for each replica; the first is this one.
     """
 
     backbone: str | type | nn.Module
@@ -57,9 +60,9 @@ class GraphClassifier(BaseEstimator, ABC):
 
     @abstractmethod
     def _train(
-        self, data: Data, run: "Run"
-    ) -> tuple[NodeClassification, CanonicalGraph, Progress]:
-        """Train on a validated graph."""
+        self, data: Data, runs: Sequence["Run"]
+    ) -> Sequence[tuple[NodeClassification, CanonicalGraph, Progress]]:
+        """Train on a validated graph, once for each run."""
 
     @final
     def network(self) -> NetworkChoices:
@@ -83,6 +86,7 @@ class GraphClassifier(BaseEstimator, ABC):
         self,
         data: Data,
         *,
+        replicas: int = 1,
         checkpoint: Checkpoint | None = None,
         watcher: Watcher | None = None,
     ) -> Self:
@@ -90,17 +94,36 @@ class GraphClassifier(BaseEstimator, ABC):
 
         Args:
             data: Graph with ``x``, ``edge_index``, ``y``, ``train_mask``, ``val_mask``.
-            checkpoint: Where to save progress, and whether to resume from it.
-            watcher: Called after each outer step with its record and all logits.
+            replicas: Number of fits with seeds that count up from ``random_state``,
+                all at once where the network and device allow it. ``replicas_`` holds
+                them all, each as it would be alone; this estimator is the first.
+            checkpoint: Where to save progress, and whether to resume from it; for one
+                replica only.
+            watcher: Called after each outer step of each replica, with its record and
+                all logits.
         """
         self.check_parameters()
+        require_count(replicas=replicas)
+        if checkpoint is not None and replicas > 1:
+            raise InvalidInput(
+                f"replicas={replicas} given with a checkpoint; expected one replica."
+            )
         validate(data)
         seed = self.random_state
         seed = secrets.randbits(31) if seed is None else int(seed)
         device = resolve_device(self.device)
-        run = Run(self, data, seed, device, checkpoint, watcher)
-        problem, graph, progress = self._train(_without_test_labels(data), run)
-        self._store(data, run, problem, graph, progress)
+        runs = [
+            Run(self, data, seed + number, device, checkpoint, watcher)
+            for number in range(replicas)
+        ]
+        trained = self._train(_without_test_labels(data), runs)
+        self._store(data, runs[0], *trained[0])
+        self.replicas_ = [self]
+        for run, result in zip(runs[1:], trained[1:], strict=True):
+            other = clone(self).set_params(random_state=run.seed)
+            other._store(data, run, *result)
+            other.replicas_ = [other]
+            self.replicas_.append(other)
         return self
 
     def _store(

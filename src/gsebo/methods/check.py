@@ -9,8 +9,8 @@ from gsebo.bilevel import HypergradientCheck, make_hypergradient, make_optimizer
 from gsebo.bilevel import check_hypergradient as check_problem
 from gsebo.data import validate
 from gsebo.errors import InvalidInput
-from gsebo.methods.base import Run
 from gsebo.methods.gsebo import GSEBO
+from gsebo.methods.prepare import PreparedGraph
 
 
 def check_hypergradient(
@@ -44,8 +44,8 @@ def check_hypergradient(
     exact = copy.copy(data)
     exact.x = data.x.double()
     seed = 0 if model.random_state is None else int(model.random_state)
-    run = Run(model, exact, seed, torch.device("cpu"), None, None)
-    problem, _ = model.make_problem(exact, run)
+    prepared = PreparedGraph(exact, torch.device("cpu"))
+    problem = model.make_problem(prepared, seed)
     outer = problem.initial_outer()
     if not outer:
         raise InvalidInput(

@@ -1,16 +1,15 @@
 """GSEBO's schedule with the structure frozen: the control for its training dynamics."""
 
+from collections.abc import Sequence
 from typing import Any, final
 
 from torch import nn
 from torch_geometric.data import Data
 
 from gsebo.bilevel import make_optimizer
-from gsebo.data import CanonicalGraph
 from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.parameters import require_choice, require_count, require_not_negative
-from gsebo.methods.schedule import StopOn, train_on_fixed_structure
-from gsebo.training import NodeClassification, Progress
+from gsebo.methods.schedule import StopOn, Trained, train_on_fixed_structure
 from gsebo.training.stopping import SelectBy
 
 
@@ -86,12 +85,10 @@ class Frozen(GraphClassifier):
         require_choice("select_by", self.select_by, ("loss", "accuracy"))
         make_optimizer(self.inner_optimizer, self.inner_lr)
 
-    def _train(
-        self, data: Data, run: Run
-    ) -> tuple[NodeClassification, CanonicalGraph, Progress]:
+    def _train(self, data: Data, runs: Sequence[Run]) -> list[Trained]:
         return train_on_fixed_structure(
             data,
-            run,
+            runs,
             self.network(),
             weight_decay=self.weight_decay,
             optimizer=make_optimizer(self.inner_optimizer, self.inner_lr),

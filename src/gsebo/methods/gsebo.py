@@ -1,12 +1,12 @@
 """GSEBO: graph structure learning with bi-level optimization."""
 
+from collections.abc import Sequence
 from typing import Any, final
 
 from torch import nn
 from torch_geometric.data import Data
 
 from gsebo.bilevel import Hypergradient, make_hypergradient, make_optimizer
-from gsebo.data import CanonicalGraph
 from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.parameters import (
     require_choice,
@@ -14,15 +14,17 @@ from gsebo.methods.parameters import (
     require_flag,
     require_not_negative,
 )
-from gsebo.methods.prepare import make_problem
+from gsebo.methods.prepare import PreparedGraph, make_problem
 from gsebo.methods.schedule import (
     StopOn,
+    Trained,
     loop_settings,
     outer_and_stopping_nodes,
+    results_of,
     work_of,
 )
 from gsebo.structure import Structure, make_structure
-from gsebo.training import NodeClassification, Progress, train_bilevel
+from gsebo.training import NodeClassification, train_bilevel
 from gsebo.training.stopping import SelectBy
 from gsebo.training.threads import threads_for
 
@@ -138,13 +140,11 @@ class GSEBO(GraphClassifier):
         make_optimizer(self.outer_optimizer, self.outer_lr)
         make_hypergradient(self.hypergradient, direct_term=self.direct_term)
 
-    def make_problem(
-        self, data: Data, run: Run
-    ) -> tuple[NodeClassification, CanonicalGraph]:
-        """Return the bilevel problem that :meth:`fit` solves, on a validated graph."""
-        outer_nodes, _ = outer_and_stopping_nodes(data, self.stop_on, run.seed)
+    def make_problem(self, prepared: PreparedGraph, seed: int) -> NodeClassification:
+        """Return the bilevel problem that :meth:`fit` solves for one seed."""
+        outer_nodes, _ = outer_and_stopping_nodes(prepared.data, self.stop_on, seed)
         return make_problem(
-            data,
+            prepared,
             self.network(),
             make_structure(
                 self.structure,
@@ -154,29 +154,30 @@ class GSEBO(GraphClassifier):
             ),
             outer_nodes=outer_nodes,
             weight_decay=self.weight_decay,
-            seed=run.seed,
-            device=run.device,
+            seed=seed,
         )
 
-    def _train(
-        self, data: Data, run: Run
-    ) -> tuple[NodeClassification, CanonicalGraph, Progress]:
-        problem, graph = self.make_problem(data, run)
-        _, stop_nodes = outer_and_stopping_nodes(data, self.stop_on, run.seed)
-        settings = loop_settings(
-            run,
-            stop_nodes,
-            max_steps=self.max_outer_steps,
-            patience=self.patience,
-            select_by=self.select_by,
-        )
-        with threads_for(work_of(problem)):
-            progress = train_bilevel(
-                problem,
-                make_hypergradient(self.hypergradient, direct_term=self.direct_term),
+    def _train(self, data: Data, runs: Sequence[Run]) -> list[Trained]:
+        prepared = PreparedGraph(data, runs[0].device)
+        problems = [self.make_problem(prepared, run.seed) for run in runs]
+        settings = [
+            loop_settings(
+                run,
+                outer_and_stopping_nodes(data, self.stop_on, run.seed)[1],
+                max_steps=self.max_outer_steps,
+                patience=self.patience,
+                select_by=self.select_by,
+            )
+            for run in runs
+        ]
+        engine = make_hypergradient(self.hypergradient, direct_term=self.direct_term)
+        with threads_for(work_of(problems[0]), len(problems)):
+            progresses = train_bilevel(
+                problems,
+                engine,
                 make_optimizer(self.inner_optimizer, self.inner_lr),
                 make_optimizer(self.outer_optimizer, self.outer_lr),
                 inner_steps=self.inner_steps,
                 settings=settings,
             )
-        return problem, graph, progress
+        return results_of(prepared, problems, progresses)

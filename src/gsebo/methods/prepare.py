@@ -1,14 +1,14 @@
 """From a user's ``Data`` and a few choices to a bilevel problem on tensors."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gsebo.backbone import Backbone, PyGBackbone, make_backbone
-from gsebo.data import CanonicalGraph, canonicalise, num_classes
+from gsebo.data import canonicalise, num_classes
 from gsebo.errors import InvalidInput
 from gsebo.methods.parameters import require_count, require_share
 from gsebo.sparse import make_features
@@ -72,49 +72,74 @@ def resolve_device(device: str) -> torch.device:
     return found
 
 
+@final
+class PreparedGraph:
+    """A validated graph on its device, in the form that networks read.
+
+    What does not depend on the seed is made once and shared by all problems on it.
+
+    Args:
+        data: The user's graph; it is not changed.
+        device: Where to compute.
+    """
+
+    def __init__(self, data: Data, device: torch.device) -> None:
+        self.data = data
+        self.device = device
+        self.graph = canonicalise(data)
+        self.dtype = data.x.dtype if data.x.dtype == torch.float64 else torch.float32
+        self.features = make_features(data.x, self.dtype, device)
+        self.labels = data.y.to(device, torch.int64)
+        self.inner_nodes = data.train_mask.nonzero().squeeze(-1).to(device)
+        self._topologies: dict[bool, Topology] = {}
+
+    def topology(self, *, self_loops: bool) -> Topology:
+        """The entries of the graph, with a loop on every node or without."""
+        if self_loops not in self._topologies:
+            self._topologies[self_loops] = Topology.of(
+                self.graph, self_loops=self_loops, device=self.device
+            )
+        return self._topologies[self_loops]
+
+
 def make_problem(
-    data: Data,
+    prepared: PreparedGraph,
     network: NetworkChoices,
     structure: Structure,
     *,
     outer_nodes: Tensor,
     weight_decay: float,
     seed: int,
-    device: torch.device,
-) -> tuple[NodeClassification, CanonicalGraph]:
-    """Lay the network and the structure over a validated graph.
+) -> NodeClassification:
+    """Lay the network and the structure over a graph.
 
     Args:
-        data: The user's graph; it is not changed.
+        prepared: The graph.
         network: Which network.
         structure: Strengths; its parameters are created here.
         outer_nodes: Nodes of the outer loss.
         weight_decay: Of the inner loss.
         seed: Of the initial weights and of the dropout masks.
-        device: Where to compute.
     """
-    graph = canonicalise(data)
-    dtype = data.x.dtype if data.x.dtype == torch.float64 else torch.float32
-    features = make_features(data.x, dtype, device)
+    data, device = prepared.data, prepared.device
     classes = num_classes(data)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         # Drawn on the CPU, so that every device starts from the same weights.
-        backbone = network.build(data.x.shape[1], classes).to(device, dtype)
-        topology = Topology.of(graph, self_loops=backbone.self_loops, device=device)
+        backbone = network.build(data.x.shape[1], classes).to(device, prepared.dtype)
+        topology = prepared.topology(self_loops=backbone.self_loops)
         if isinstance(backbone, PyGBackbone):
-            backbone.prepare(features, topology.pattern, classes)
+            backbone.prepare(prepared.features, topology.pattern, classes)
     start = backbone.initial_strength(topology.pattern).detach()
     structure.setup(topology, start, backbone.num_propagations)
-    problem = NodeClassification(
+    return NodeClassification(
         backbone=backbone,
         structure=structure,
-        features=features,
+        features=prepared.features,
         graph=topology,
-        labels=data.y.to(device, torch.int64),
-        inner_nodes=data.train_mask.nonzero().squeeze(-1).to(device),
+        labels=prepared.labels,
+        inner_nodes=prepared.inner_nodes,
         outer_nodes=outer_nodes.to(device),
         weight_decay=weight_decay,
         seed=seed,
     )
-    return problem, graph

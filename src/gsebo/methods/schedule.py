@@ -1,5 +1,6 @@
 """What several methods share: which nodes decide, and training on a fixed structure."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -10,7 +11,7 @@ from gsebo.bilevel import Optimizer
 from gsebo.data import CanonicalGraph
 from gsebo.errors import InvalidInput
 from gsebo.methods.base import Run
-from gsebo.methods.prepare import NetworkChoices, make_problem
+from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_problem
 from gsebo.structure import Fixed
 from gsebo.training import (
     LoopSettings,
@@ -21,6 +22,9 @@ from gsebo.training import (
 )
 from gsebo.training.stopping import SelectBy
 from gsebo.training.threads import threads_for
+
+Trained = tuple[NodeClassification, CanonicalGraph, Progress]
+"""What one run of training gives."""
 
 StopOn = Literal["val", "holdout"]
 
@@ -77,9 +81,21 @@ def work_of(problem: NodeClassification) -> int:
     return max(problem.graph.num_entries, stored) * widest
 
 
+def results_of(
+    prepared: PreparedGraph,
+    problems: Sequence[NodeClassification],
+    progresses: Sequence[Progress],
+) -> list[Trained]:
+    """Put together what training gives an estimator, one for each run."""
+    return [
+        (problem, prepared.graph, progress)
+        for problem, progress in zip(problems, progresses, strict=True)
+    ]
+
+
 def train_on_fixed_structure(
     data: Data,
-    run: Run,
+    runs: Sequence[Run],
     network: NetworkChoices,
     *,
     weight_decay: float,
@@ -89,31 +105,37 @@ def train_on_fixed_structure(
     patience: int,
     select_by: SelectBy,
     stop_on: StopOn,
-) -> tuple[NodeClassification, CanonicalGraph, Progress]:
+) -> list[Trained]:
     """Train the weights on the given graph, looking at validation now and then."""
-    outer_nodes, stop_nodes = outer_and_stopping_nodes(data, stop_on, run.seed)
-    problem, graph = make_problem(
-        data,
-        network,
-        Fixed(),
-        outer_nodes=outer_nodes,
-        weight_decay=weight_decay,
-        seed=run.seed,
-        device=run.device,
-    )
-    settings = loop_settings(
-        run,
-        stop_nodes,
-        max_steps=-(-max_training_steps // steps_per_evaluation),
-        patience=patience,
-        select_by=select_by,
-    )
-    with threads_for(work_of(problem)):
-        progress = train_joint(
-            problem,
+    prepared = PreparedGraph(data, runs[0].device)
+    problems, settings = [], []
+    for run in runs:
+        outer_nodes, stop_nodes = outer_and_stopping_nodes(data, stop_on, run.seed)
+        problems.append(
+            make_problem(
+                prepared,
+                network,
+                Fixed(),
+                outer_nodes=outer_nodes,
+                weight_decay=weight_decay,
+                seed=run.seed,
+            )
+        )
+        settings.append(
+            loop_settings(
+                run,
+                stop_nodes,
+                max_steps=-(-max_training_steps // steps_per_evaluation),
+                patience=patience,
+                select_by=select_by,
+            )
+        )
+    with threads_for(work_of(problems[0]), len(problems)):
+        progresses = train_joint(
+            problems,
             optimizer,
             steps_per_evaluation=steps_per_evaluation,
             max_training_steps=max_training_steps,
             settings=settings,
         )
-    return problem, graph, progress
+    return results_of(prepared, problems, progresses)

@@ -1,16 +1,15 @@
 """The backbone as it is, trained on the given graph."""
 
+from collections.abc import Sequence
 from typing import Any, final
 
 from torch import nn
 from torch_geometric.data import Data
 
 from gsebo.bilevel import make_optimizer
-from gsebo.data import CanonicalGraph
 from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.parameters import require_choice, require_count, require_not_negative
-from gsebo.methods.schedule import train_on_fixed_structure
-from gsebo.training import NodeClassification, Progress
+from gsebo.methods.schedule import Trained, train_on_fixed_structure
 from gsebo.training.stopping import SelectBy
 
 
@@ -78,12 +77,10 @@ class Vanilla(GraphClassifier):
         require_choice("select_by", self.select_by, ("loss", "accuracy"))
         make_optimizer(self.inner_optimizer, self.inner_lr)
 
-    def _train(
-        self, data: Data, run: Run
-    ) -> tuple[NodeClassification, CanonicalGraph, Progress]:
+    def _train(self, data: Data, runs: Sequence[Run]) -> list[Trained]:
         return train_on_fixed_structure(
             data,
-            run,
+            runs,
             self.network(),
             weight_decay=self.weight_decay,
             optimizer=make_optimizer(self.inner_optimizer, self.inner_lr),

@@ -11,6 +11,7 @@ from torch import Tensor
 from gsebo.errors import InvalidInput
 from gsebo.sparse.features import SparseFeatures
 from gsebo.sparse.kernels import kernels_for
+from gsebo.sparse.symbol import Dropout, Symbol
 
 _WORD = 0xFFFFFFFF
 
@@ -54,6 +55,8 @@ def dropout(
     """
     if noise is None or rate == 0.0:
         return x
+    if isinstance(x, Symbol):
+        return x.then(Dropout(x.node.channels, x.node, site, rate))
     if isinstance(x, SparseFeatures):
         values = x.values * keep_mask(x.values, rate, noise, site)
         return SparseFeatures(x.pattern, values)

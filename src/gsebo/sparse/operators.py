@@ -25,6 +25,7 @@ from torch.autograd import Function
 from gsebo.errors import InvalidInput
 from gsebo.sparse.kernels import kernels_for
 from gsebo.sparse.pattern import Pattern
+from gsebo.sparse.symbol import Propagate, Strengths, Symbol
 
 
 def spmm(pattern: Pattern, values: Tensor, x: Tensor) -> Tensor:
@@ -38,6 +39,8 @@ def spmm(pattern: Pattern, values: Tensor, x: Tensor) -> Tensor:
     Returns:
         ``[..., rows, channels]``.
     """
+    if isinstance(x, Symbol) and isinstance(values, Strengths):
+        return x.then(Propagate(x.node.channels, x.node, values.layer))
     _expect("values", values, -1, pattern.num_entries, "entries")
     _expect("x", x, -2, pattern.num_columns, "columns")
     _expect_one_dtype(values, x)

@@ -69,12 +69,15 @@ class Pattern:
         counts = torch.bincount(rows, minlength=num_rows)
         indptr = torch.zeros(num_rows + 1, dtype=torch.int64, device=rows.device)
         torch.cumsum(counts, 0, out=indptr[1:])
-        largest = max(rows.numel(), num_rows, num_columns)
-        # Half the index traffic wherever the sizes allow it.
-        index = torch.int32 if largest <= _INT32_MAX else torch.int64
+        index = cls.index_dtype(max(rows.numel(), num_rows, num_columns))
         return cls(
             num_rows, num_columns, indptr, columns[order].to(index), order.to(index)
         )
+
+    @staticmethod
+    def index_dtype(largest: int) -> torch.dtype:
+        """Type for numbers up to ``largest``: half the traffic where it suffices."""
+        return torch.int32 if largest <= _INT32_MAX else torch.int64
 
     @property
     def num_entries(self) -> int:

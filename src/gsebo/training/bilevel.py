@@ -6,33 +6,36 @@ repeat until early stopping:
     Z ← project(Z - η_o P)
 """
 
+from collections.abc import Sequence
+
 from gsebo.bilevel import Hypergradient, Optimizer, begin
-from gsebo.training.loop import Advance, LoopSettings, run_loop
+from gsebo.training.loop import LoopSettings, run_loop
 from gsebo.training.problem import NodeClassification
-from gsebo.training.progress import Progress
+from gsebo.training.progress import Advance, Progress
+from gsebo.training.stack import Stack
 
 
 def train_bilevel(
-    problem: NodeClassification,
+    problems: Sequence[NodeClassification],
     hypergradient: Hypergradient,
     inner_optimizer: Optimizer,
     outer_optimizer: Optimizer,
     *,
     inner_steps: int,
-    settings: LoopSettings,
-) -> Progress:
+    settings: Sequence[LoopSettings],
+) -> list[Progress]:
     """Learn weights and structure together.
 
     Args:
-        problem: The losses.
+        problems: The losses, of one run or of several that differ in their seed.
         hypergradient: How to differentiate through the inner steps.
         inner_optimizer: Makes the inner steps; its state lives on across outer steps.
         outer_optimizer: Makes the outer steps.
         inner_steps: τ.
-        settings: When to stop, and what to keep.
+        settings: When to stop, and what to keep; one for each run.
     """
 
-    def advance(progress: Progress) -> Advance:
+    def step(problem: NodeClassification | Stack, progress: Progress) -> Advance:
         result = hypergradient.run(
             problem, inner_optimizer, progress.iterate, progress.outer, inner_steps
         )
@@ -42,7 +45,9 @@ def train_bilevel(
         outer = problem.structure.project(moved)
         return Advance(result.iterate, outer, outer_state, result.inner_losses[-1])
 
-    start = begin(inner_optimizer, problem.initial_weights())
-    outer = problem.initial_outer()
-    fresh = Progress(start, outer, outer_optimizer.init(outer))
-    return run_loop(problem, advance, fresh, settings)
+    starts = []
+    for problem in problems:
+        outer = problem.initial_outer()
+        iterate = begin(inner_optimizer, problem.initial_weights())
+        starts.append(Progress(iterate, outer, outer_optimizer.init(outer)))
+    return run_loop(problems, step, starts, settings)

@@ -1,39 +1,23 @@
 """The one loop over steps: advance, evaluate, keep the best, stop in time."""
 
-import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
-from gsebo.bilevel import Iterate, State, Tree
 from gsebo.errors import InvalidInput
 from gsebo.training.checkpoint import Checkpoint
+from gsebo.training.evaluate import Evaluation, evaluate
 from gsebo.training.history import StepRecord, Watcher
 from gsebo.training.problem import NodeClassification
-from gsebo.training.progress import Progress
+from gsebo.training.progress import Advance, Progress
+from gsebo.training.stack import Stack, stackable
 from gsebo.training.stopping import Patience
 
-
-class Advance(NamedTuple):
-    """What one step of training changes.
-
-    The weights belong to the structure from before the step: ``outer`` is only used
-    from the next step on.
-    """
-
-    iterate: Iterate
-    outer: Tree
-    outer_state: State
-    train_loss: Tensor
-
-
-StepFunction = Callable[[Progress], Advance]
+StepFunction = Callable[[NodeClassification | Stack, Progress], Advance]
+"""One step of training, for one run or for a stack of them."""
 
 
 @dataclass(frozen=True)
@@ -58,35 +42,91 @@ class LoopSettings:
 
 
 def run_loop(
-    problem: NodeClassification,
-    advance: StepFunction,
-    start: Progress,
-    settings: LoopSettings,
-) -> Progress:
-    """Train until ``max_steps``, out of patience, or diverged; keep the best state."""
-    progress = _resumed(settings, problem) or start
-    begun = time.perf_counter()
-    earlier = progress.history[-1].seconds if progress.history else 0.0
-    patience = settings.patience
-    while len(progress.history) < settings.max_steps:
-        if patience.is_over(len(progress.history), progress.best):
-            break
-        taken = advance(progress)
-        logits = _evaluate(problem, taken.iterate.weights, progress.outer)
-        record = _record(
-            problem,
-            settings.stop_nodes,
-            progress,
-            taken,
-            logits,
-            seconds=earlier + time.perf_counter() - begun,
+    problems: Sequence[NodeClassification],
+    step: StepFunction,
+    starts: Sequence[Progress],
+    settings: Sequence[LoopSettings],
+) -> list[Progress]:
+    """Train until ``max_steps``, out of patience, or diverged; keep the best state.
+
+    Problems that differ only in their seed are trained at once, as one stack; each
+    stops on its own, with the result that it would have had alone.
+
+    Args:
+        problems: One for each run.
+        step: What happens between two evaluations.
+        starts: The state before the first step.
+        settings: Of each run.
+    """
+    runs = [_Run(*each) for each in zip(problems, starts, settings, strict=True)]
+    if stackable(problems):
+        _train_together(runs, step)
+    else:
+        for run in runs:
+            _train_alone(run, step)
+    for run in runs:
+        run.save()
+    return [run.progress for run in runs]
+
+
+def _train_alone(run: "_Run", step: StepFunction) -> None:
+    while run.goes_on:
+        progress = run.progress
+        taken = step(run.problem, progress)
+        logits = run.problem.scores(taken.iterate.weights, progress.outer)
+        run.absorb(taken, logits)
+
+
+def _train_together(runs: list["_Run"], step: StepFunction) -> None:
+    bound = [run for run in runs if run.goes_on]
+    stack = Stack([run.problem for run in bound])
+    while any(run.goes_on for run in bound):
+        if 2 * sum(run.goes_on for run in bound) <= len(bound):
+            # Whoever has stopped is carried along until half of all have.
+            bound = [run for run in bound if run.goes_on]
+            stack = Stack([run.problem for run in bound])
+        together = stack.join([run.progress for run in bound])
+        taken = step(stack, together)
+        logits = stack.scores(taken.iterate.weights, together.outer)
+        for run, own, scores in zip(bound, stack.split(taken), logits, strict=True):
+            if run.goes_on:
+                run.absorb(own, scores)
+
+
+class _Run:
+    """One run of the loop: where it stands and whether it goes on."""
+
+    def __init__(
+        self, problem: NodeClassification, start: Progress, settings: LoopSettings
+    ) -> None:
+        self.problem = problem
+        self._settings = settings
+        self.progress = self._resumed() or start
+        self._diverged = False
+        self._begun = time.perf_counter()
+        history = self.progress.history
+        self._earlier = history[-1].seconds if history else 0.0
+
+    @property
+    def goes_on(self) -> bool:
+        done = len(self.progress.history)
+        over = self._settings.patience.is_over(done, self.progress.best)
+        return not (over or self._diverged or done >= self._settings.max_steps)
+
+    def absorb(self, taken: Advance, logits: Tensor) -> None:
+        """Take over what a step has changed, unless it has gone wrong."""
+        progress, settings = self.progress, self._settings
+        seconds = self._earlier + time.perf_counter() - self._begun
+        found = evaluate(
+            self.problem, settings.stop_nodes, taken, logits, progress.outer
         )
-        broken = _not_finite(record, taken, logits)
-        if broken:
-            _warn_diverged(record.step, broken, progress.best)
-            break
+        record = _record(found, len(progress.history) + 1, taken, seconds)
+        if found.broken:
+            _warn_diverged(record.step, found.broken, progress.best)
+            self._diverged = True
+            return
         progress.history.append(record)
-        if patience.is_better(record, progress.best):
+        if settings.patience.is_better(record, progress.best):
             progress.best = record
             progress.best_weights = taken.iterate.weights
             progress.best_outer = progress.outer
@@ -96,79 +136,34 @@ def run_loop(
             settings.watcher(record, logits)
         if settings.checkpoint is not None:
             settings.checkpoint.save(progress, settings.fingerprint, force=False)
-    if settings.checkpoint is not None:
-        settings.checkpoint.save(progress, settings.fingerprint, force=True)
-    return progress
+
+    def save(self) -> None:
+        """Save the last state, where states are saved."""
+        settings = self._settings
+        if settings.checkpoint is not None:
+            settings.checkpoint.save(self.progress, settings.fingerprint, force=True)
+
+    def _resumed(self) -> Progress | None:
+        settings = self._settings
+        if settings.checkpoint is None:
+            return None
+        settings.checkpoint.prepare()
+        device = str(self.problem.labels.device)
+        return settings.checkpoint.load(settings.fingerprint, device)
 
 
-def _resumed(settings: LoopSettings, problem: NodeClassification) -> Progress | None:
-    if settings.checkpoint is None:
-        return None
-    settings.checkpoint.prepare()
-    return settings.checkpoint.load(settings.fingerprint, str(problem.labels.device))
-
-
-@torch.no_grad()
-def _evaluate(problem: NodeClassification, weights: Tree, outer: Tree) -> Tensor:
-    return problem.logits(weights, outer, None)
-
-
-def _record(
-    problem: NodeClassification,
-    stop_nodes: Tensor,
-    progress: Progress,
-    taken: Advance,
-    logits: Tensor,
-    *,
-    seconds: float,
-) -> StepRecord:
-    labels = problem.labels
-    stop_logits, stop_labels = logits[stop_nodes], labels[stop_nodes]
-    inner = problem.inner_nodes
-    changed, strength = _changed_edges(problem, progress.outer)
+def _record(found: Evaluation, step: int, taken: Advance, seconds: float) -> StepRecord:
     return StepRecord(
-        step=len(progress.history) + 1,
+        step=step,
         inner_steps=taken.iterate.step,
-        train_loss=float(taken.train_loss),
-        val_loss=float(cross_entropy(stop_logits, stop_labels)),
-        train_accuracy=accuracy(logits[inner], labels[inner]),
-        val_accuracy=accuracy(stop_logits, stop_labels),
-        changed_edges=changed,
-        changed_strength=strength,
+        train_loss=found.train_loss,
+        val_loss=found.val_loss,
+        train_accuracy=found.train_accuracy,
+        val_accuracy=found.val_accuracy,
+        changed_edges=found.changed_edges,
+        changed_strength=found.changed_strength,
         seconds=seconds,
     )
-
-
-def accuracy(logits: Tensor, labels: Tensor) -> float:
-    """Share of rows whose largest score is at the label."""
-    return float((logits.argmax(-1) == labels).float().mean())
-
-
-@torch.no_grad()
-def _changed_edges(problem: NodeClassification, outer: Tree) -> tuple[int, float]:
-    if not outer:
-        return 0, 1.0
-    edges = slice(0, problem.graph.num_edges)
-    start = problem.strengths(problem.initial_outer())[..., edges]
-    now = problem.strengths(outer)[..., edges]
-    moved = now != start
-    if not bool(moved.any()):
-        return 0, 1.0
-    number = int((moved if moved.dim() == 1 else moved.any(dim=0)).sum())
-    return number, float((now[moved] / start[moved]).mean())
-
-
-def _not_finite(record: StepRecord, taken: Advance, logits: Tensor) -> list[str]:
-    """Name what has become NaN or infinite."""
-    finite = {
-        f"the training loss ({record.train_loss})": math.isfinite(record.train_loss),
-        f"the validation loss ({record.val_loss})": math.isfinite(record.val_loss),
-        "a node's score": bool(torch.isfinite(logits).all()),
-        "the hypergradient": all(
-            bool(torch.isfinite(leaf).all()) for leaf in taken.outer.values()
-        ),
-    }
-    return [what for what, holds in finite.items() if not holds]
 
 
 def _warn_diverged(step: int, broken: list[str], best: StepRecord | None) -> None:

@@ -11,16 +11,17 @@ from torch.nn.functional import cross_entropy
 
 from gsebo.backbone.base import Backbone, Features
 from gsebo.bilevel import Tree
+from gsebo.bilevel.derivatives import Derivatives, HandDifferentiated
 from gsebo.bilevel.tree import flatten, unflatten
 from gsebo.sparse import Noise
+from gsebo.sparse.symbol import Untraceable
 from gsebo.structure import Structure, Topology
-
-_FLAT = "weights"
+from gsebo.training.tape_derivatives import FLAT, Programs, TapeDerivatives
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class NodeClassification:
+class NodeClassification(HandDifferentiated):
     """The two losses of GSEBO.
 
         L(W, Z) = mean over training nodes of the cross-entropy + λ/2 ‖W‖²
@@ -54,7 +55,7 @@ class NodeClassification:
 
     def initial_weights(self) -> Tree:
         """All weights of the backbone as one vector."""
-        return {_FLAT: flatten(self._layout).detach()}
+        return {FLAT: flatten(self.trained_weights).detach()}
 
     def initial_outer(self) -> Tree:
         """The parameters of the structure."""
@@ -65,17 +66,56 @@ class NodeClassification:
 
     def named_weights(self, weights: Tree) -> Tree:
         """Cut the flat vector into the parameters of the backbone."""
-        return unflatten(weights[_FLAT], self._layout)
+        return unflatten(weights[FLAT], self.trained_weights)
 
     @cached_property
-    def _layout(self) -> Tree:
+    def trained_weights(self) -> Tree:
+        """The trained parameters of the backbone, in the order of the vector."""
         named = self.backbone.named_parameters()
         return {name: weight for name, weight in named if weight.requires_grad}
+
+    def derivatives(self, outer: Tree) -> Derivatives | None:
+        """Derivatives by hand, where there are kernels for the network and device."""
+        if self.programs is None:
+            return None
+        return self._tape_derivatives(self.programs, outer)
+
+    def _tape_derivatives(self, programs: Programs, outer: Tree) -> TapeDerivatives:
+        return TapeDerivatives(
+            programs,
+            self.strengths,
+            outer,
+            weight_decay=self.weight_decay,
+            replicated=False,
+        )
+
+    @cached_property
+    def programs(self) -> Programs | None:
+        """Kernel calls for this problem, None where there are none."""
+        if not self.backbone.traceable:
+            return None
+        try:
+            return Programs(self, [self.seed])
+        except Untraceable:
+            return None
 
     def strengths(self, outer: Tree) -> Tensor:
         """Strength of every entry, ``[entries]`` or ``[layers, entries]``."""
         strengths: Tensor = functional_call(self.structure, outer, (self.graph,))
         return strengths
+
+    @cached_property
+    def initial_strengths(self) -> Tensor:
+        """Strengths before anything is learned."""
+        with torch.no_grad():
+            return self.strengths(self.initial_outer())
+
+    @torch.no_grad()
+    def scores(self, weights: Tree, outer: Tree) -> Tensor:
+        """Scores of every node without dropout, ``[nodes, classes]``."""
+        if self.programs is None:
+            return self.logits(weights, outer, None)
+        return self._tape_derivatives(self.programs, outer).scores(weights)
 
     def logits(self, weights: Tree, outer: Tree, noise: Noise | None) -> Tensor:
         """Scores of every node, ``[nodes, classes]``."""
@@ -92,7 +132,7 @@ class NodeClassification:
         loss = cross_entropy(chosen, self._inner_labels)
         if self.weight_decay == 0:
             return loss
-        flat = weights[_FLAT]
+        flat = weights[FLAT]
         return torch.add(loss, flat.dot(flat), alpha=self.weight_decay / 2)
 
     def outer_loss(self, weights: Tree, outer: Tree) -> Tensor:

@@ -1,9 +1,25 @@
 """How far a fit has come: everything that is needed to go on, and nothing else."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from torch import Tensor
 
 from gsebo.bilevel import Iterate, State, Tree
 from gsebo.training.history import StepRecord
+
+
+class Advance(NamedTuple):
+    """What one step of training changes.
+
+    The weights belong to the structure from before the step: ``outer`` is only used
+    from the next step on.
+    """
+
+    iterate: Iterate
+    outer: Tree
+    outer_state: State
+    train_loss: Tensor
 
 
 @dataclass

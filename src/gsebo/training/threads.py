@@ -10,20 +10,31 @@ from contextlib import contextmanager
 
 import torch
 
+from gsebo.sparse.kernels.numba_compile import kernel_threads
+
 # Not tuned: above the million at which one product breaks even
 # (benchmarks/thresholds.py), because the small operations around it gain nothing.
 _WORTH_THREADS = 4_000_000
 
 
 @contextmanager
-def threads_for(multiplications: int) -> Iterator[None]:
-    """Run on one thread if one propagation takes fewer multiplications than it pays."""
+def threads_for(multiplications: int, runs: int = 1) -> Iterator[None]:
+    """Run on one thread if one propagation takes fewer multiplications than it pays.
+
+    The kernels share the work of all runs. torch's operations, whose rounding may
+    depend on the number of threads, get as many as for a single run, so that a run
+    among others equals the run alone.
+
+    Args:
+        multiplications: Of one propagation of one run.
+        runs: How many runs are trained at once.
+    """
     given = torch.get_num_threads()
-    if multiplications >= _WORTH_THREADS or given == 1:
-        yield
-        return
-    torch.set_num_threads(1)
+    alone = given if multiplications >= _WORTH_THREADS else 1
+    together = given if multiplications * runs >= _WORTH_THREADS else 1
+    torch.set_num_threads(alone)
     try:
-        yield
+        with kernel_threads(together):
+            yield
     finally:
         torch.set_num_threads(given)

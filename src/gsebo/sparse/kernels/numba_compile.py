@@ -1,5 +1,9 @@
 """Compile a kernel serially and in parallel, and run whichever pays."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
 from threading import Lock
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -11,6 +15,25 @@ from numba import config, njit, set_num_threads
 # long at a fifth of it (benchmarks/thresholds.py).
 _PARALLEL_WORK = 1_000_000
 _PARALLEL_LOCK = Lock()
+
+
+# One setting for both libraries: whoever limits torch's threads means these too, unless
+# it is said otherwise.
+_THREADS: ContextVar[int | None] = ContextVar("kernel_threads", default=None)
+
+
+@contextmanager
+def kernel_threads(number: int) -> Iterator[None]:
+    """Run the kernels inside on up to so many threads, whatever torch's setting.
+
+    Unlike torch's operations, the kernels give the same numbers on any number of
+    threads.
+    """
+    token = _THREADS.set(number)
+    try:
+        yield
+    finally:
+        _THREADS.reset(token)
 
 
 class Variants(NamedTuple):
@@ -53,8 +76,7 @@ def run_kernel(kernel: Variants, work: int, *arguments: Any) -> None:
         work: Roughly how many multiplications it takes.
         arguments: Of the kernel.
     """
-    # One setting for both libraries: whoever limits torch's threads means these too.
-    threads = min(torch.get_num_threads(), config.NUMBA_NUM_THREADS)
+    threads = min(_THREADS.get() or torch.get_num_threads(), config.NUMBA_NUM_THREADS)
     if work <= _PARALLEL_WORK or threads == 1:
         kernel.serial(*arguments)
     # One parallel kernel at a time: numba's fallback thread pool ends the process when
@@ -67,3 +89,10 @@ def run_kernel(kernel: Variants, work: int, *arguments: Any) -> None:
             _PARALLEL_LOCK.release()
     else:
         kernel.serial(*arguments)
+
+
+def bind(kernel: Variants, work: int, *arguments: Any) -> Callable[[], None]:
+    """Return the call that runs a kernel on these arguments, as ``run_kernel`` does."""
+    if work <= _PARALLEL_WORK:
+        return partial(kernel.serial, *arguments)
+    return partial(run_kernel, kernel, work, *arguments)

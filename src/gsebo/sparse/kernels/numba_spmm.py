@@ -30,7 +30,7 @@ _ARGUMENTS = (
     "value_offset",
     "x",
     "x_offset",
-    "channels",
+    "x_stride",
     "out",
     "out_offset",
 )
@@ -43,11 +43,18 @@ def spmm_kernel(channels: int) -> Variants:
 
 def _spmm(indptr, columns, entries, values, x, out):  # type: ignore[no-untyped-def]
     batch, num_rows, channels = out.shape
+    # Rows may lie apart (a slice of something wider), the channels of one may not.
+    value_step = values.strides[0] // values.itemsize if values.shape[0] > 1 else 0
+    x_step = x.strides[0] // x.itemsize if x.shape[0] > 1 else 0
+    x_stride = x.strides[1] // x.itemsize
+    out_step, out_stride = (
+        out.strides[0] // out.itemsize,
+        out.strides[1] // out.itemsize,
+    )
     for task in prange(batch * num_rows):
         b = task // num_rows
-        start, end = indptr[task - b * num_rows], indptr[task - b * num_rows + 1]
-        value_offset = b * values.shape[1] if values.shape[0] > 1 else 0
-        x_offset = b * x.shape[1] * channels if x.shape[0] > 1 else 0
+        i = task - b * num_rows
+        start, end = indptr[i], indptr[i + 1]
         for block in range((channels + WIDTH - 1) // WIDTH):  # type: ignore[name-defined]  # noqa: F821
             # The last block may overlap the one before: those channels are summed
             # twice, to the same numbers.
@@ -58,12 +65,12 @@ def _spmm(indptr, columns, entries, values, x, out):  # type: ignore[no-untyped-
                 start,
                 end,
                 values,
-                value_offset,
+                b * value_step,
                 x,
-                x_offset + c,
-                channels,
+                b * x_step + c,
+                x_stride,
                 out,
-                task * channels + c,
+                b * out_step + i * out_stride + c,
             )
 
 
@@ -85,7 +92,7 @@ def _make_weighted_sum(width: int) -> Any:
         value_offset,
         x,
         x_offset,
-        channels,
+        x_stride,
         out,
         out_offset,
     ):
@@ -131,7 +138,7 @@ def _write_loop(
     ):
         entry = builder.add(given["value_offset"], index("entries", position))
         weight = builder.load(builder.gep(memory["values"], [entry]))
-        row = builder.mul(index("columns", position), given["channels"])
+        row = builder.mul(index("columns", position), given["x_stride"])
         numbers = builder.load(
             block("x", builder.add(given["x_offset"], row)), align=_alignment(number)
         )

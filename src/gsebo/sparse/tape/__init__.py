@@ -1,0 +1,12 @@
+"""A network as a list of kernel calls: gradients and second derivatives by hand.
+
+``trace`` writes down what a network does, ``Reach`` says for which nodes it has to be
+done, and ``Program`` runs it, forwards and backwards, on numbers or on numbers with
+their tangents. Nothing is recorded or allocated while a program runs.
+"""
+
+from gsebo.sparse.symbol import Untraceable as Untraceable
+from gsebo.sparse.tape.program import Program as Program
+from gsebo.sparse.tape.reach import Reach as Reach
+from gsebo.sparse.tape.trace import Tape as Tape
+from gsebo.sparse.tape.trace import trace as trace

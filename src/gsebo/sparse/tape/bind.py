@@ -1,0 +1,242 @@
+"""From the steps of a tape to kernel calls on memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from gsebo.sparse.features import SparseFeatures
+from gsebo.sparse.symbol import Attend, Concat, Product, Propagate, Sum
+from gsebo.sparse.tape.backend import tape_kernels_for
+from gsebo.sparse.tape.bind_attention import AttentionBinder
+from gsebo.sparse.tape.bind_source import SourceBinder
+from gsebo.sparse.tape.memory import Randomness, Results, Weights
+from gsebo.sparse.tape.reach import Reach
+from gsebo.sparse.tape.strength import StrengthBlocks
+from gsebo.sparse.tape.trace import Pointwise, Step, Tape
+
+Call = Callable[[], Any]
+
+
+@final
+class Binder:
+    """Binds one step after the other, forwards and then backwards."""
+
+    def __init__(
+        self,
+        tape: Tape,
+        reach: Reach,
+        features: Tensor | SparseFeatures,
+        weights: Weights,
+        strengths: StrengthBlocks,
+        randomness: Randomness,
+        results: Results,
+        *,
+        strength_gradient: bool,
+    ) -> None:
+        like = features if isinstance(features, Tensor) else features.values
+        self._kernels = tape_kernels_for(like)
+        self._tape, self._reach = tape, reach
+        self._weights, self._strengths = weights, strengths
+        self._randomness, self._results = randomness, results
+        self._strength_gradient = strength_gradient
+        self._attentions: dict[int, AttentionBinder] = {}
+        self._source = SourceBinder(
+            self._kernels, tape, reach, features, weights, randomness, results
+        )
+
+    def forward(self) -> list[Call]:
+        """Every step, one after the other."""
+        calls: list[Call] = []
+        for number, step in enumerate(self._tape.steps):
+            calls += self._forward(number, step)
+        return calls
+
+    def backward(self, labels: Tensor, scale: float, loss: Tensor) -> list[Call]:
+        """The loss and then the gradients, from the last step to the first."""
+        results, last = self._results, len(self._tape.steps) - 1
+        logits, grad = results.value(last), results.grad(last)
+        calls: list[Call] = [
+            self._kernels.cross_entropy(logits, labels, scale, grad, loss),
+            self._weights.gradient.zero_,
+        ]
+        calls += [
+            results.grad(number).zero_
+            for number in range(last)
+            if not results.constant[number] and results.is_shared(number)
+        ]
+        for number in range(last, -1, -1):
+            calls += self._backward(number, self._tape.steps[number])
+        return calls
+
+    def _forward(self, number: int, step: Step) -> Iterator[Call]:
+        results = self._results
+        if results.constant[number]:
+            yield from self._source.prepare(number, step)
+            return
+        out, rows = results.value(number), results.rows[number]
+        if step.pointwise is not None:
+            z = results.value(step.arguments[0], rows)
+            bias, drop = self._pointwise(number, step.pointwise)
+            kind = step.pointwise.activation
+            yield self._kernels.pointwise(kind, z, bias, drop, out)
+            return
+        match step.node:
+            case Product() if results.constant[step.arguments[0]]:
+                yield from self._source.product(number, step)
+            case Product():
+                yield from self._product(step, out, rows)
+            case Propagate():
+                pattern, values, _ = self._block(number, step.node)
+                x = results.value(step.arguments[0], pattern.num_columns)
+                yield self._kernels.spmm(pattern, values, _wide(x), _wide(out))
+            case Sum():
+                left, right = (results.value(each, rows) for each in step.arguments)
+                yield lambda: torch.add(left, right, out=out)
+            case Concat():
+                for part, place in self._parts(step, out):
+                    source = results.value(part, rows)
+                    yield _copy(source, place)
+            case Attend():
+                yield from self._attention(number, step).forward()
+
+    def _backward(self, number: int, step: Step) -> Iterator[Call]:
+        results = self._results
+        if results.constant[number]:
+            return
+        grad, rows = results.grad(number), results.rows[number]
+        if step.pointwise is not None:
+            (argument,) = step.arguments
+            bias, drop = self._pointwise(number, step.pointwise)
+            name = step.pointwise.bias
+            yield self._kernels.pointwise_back(
+                step.pointwise.activation,
+                results.value(argument, rows),
+                bias,
+                drop,
+                grad,
+                results.grad(argument, rows),
+                self._weights.view(self._weights.gradient, name) if name else None,
+                accumulate=results.is_shared(argument),
+            )
+            return
+        match step.node:
+            case Product() if results.constant[step.arguments[0]]:
+                yield from self._source.product_back(number, step)
+            case Product():
+                yield from self._product_back(step, grad, rows)
+            case Propagate():
+                yield from self._propagate_back(number, step)
+            case Sum():
+                for argument in step.arguments:
+                    to = results.grad(argument, rows)
+                    if results.is_shared(argument):
+                        yield _add(grad, to)
+            case Concat():
+                for part, place in self._parts(step, grad):
+                    to = results.grad(part, rows)
+                    add = results.is_shared(part)
+                    yield _add(place, to) if add else _copy(place, to)
+            case Attend():
+                yield from self._attention(number, step).backward()
+
+    def _product(self, step: Step, out: Tensor, rows: int) -> Iterator[Call]:
+        """``h W``, and with a tangent ``h' W + h W'``."""
+        assert isinstance(step.node, Product)
+        h = self._results.value(step.arguments[0], rows)
+        weight, tangent = self._weights.pair(step.node.weight)
+        yield from self._kernels.matmul(_tall(h), weight, _tall(out))
+        if self._results.lanes == 2:
+            yield from self._kernels.matmul(h[:, :, 0], tangent, out[:, :, 1], add=True)
+
+    def _product_back(self, step: Step, grad: Tensor, rows: int) -> Iterator[Call]:
+        """``g W^T`` and ``h^T g``, or the tangents of both."""
+        assert isinstance(step.node, Product)
+        (argument,) = step.arguments
+        matmul = self._kernels.matmul
+        h, to_h = (
+            self._results.value(argument, rows),
+            self._results.grad(argument, rows),
+        )
+        weight, tangent = self._weights.pair(step.node.weight)
+        to_weight = self._weights.view(self._weights.gradient, step.node.weight)
+        add = self._results.is_shared(argument)
+        yield from matmul(_tall(grad), weight.mT, _tall(to_h), add=add)
+        if self._results.lanes == 1:
+            yield from matmul(h[:, :, 0].mT, grad[:, :, 0], to_weight)
+            return
+        yield from matmul(grad[:, :, 0], tangent.mT, to_h[:, :, 1], add=True)
+        yield from matmul(h[:, :, 1].mT, grad[:, :, 0], to_weight)
+        yield from matmul(h[:, :, 0].mT, grad[:, :, 1], to_weight, add=True)
+
+    def _propagate_back(self, number: int, step: Step) -> Iterator[Call]:
+        assert isinstance(step.node, Propagate)
+        (argument,) = step.arguments
+        pattern, values, to_values = self._block(number, step.node)
+        grad = self._results.grad(number)
+        if self._strength_gradient:
+            x = self._results.value(argument, pattern.num_columns)
+            yield self._kernels.dots(pattern, grad, x, to_values)
+        to_x = self._results.grad(argument, pattern.num_columns)
+        if self._results.is_shared(argument):
+            fresh = torch.empty_like(to_x)
+            yield self._kernels.spmm(pattern.T, values, _wide(grad), _wide(fresh))
+            yield _add(fresh, to_x)
+            return
+        if self._results.only_tangent(argument):
+            grad = grad[:, :, 1:]
+        yield self._kernels.spmm(pattern.T, values, _wide(grad), _wide(to_x))
+
+    def _block(self, number: int, node: Propagate | Attend) -> Any:
+        return self._strengths.use(self._tape.depths[number], node.layer)
+
+    def _pointwise(self, number: int, pointwise: Pointwise) -> Any:
+        """The bias and the dropout of a pointwise step, None where it has none."""
+        bias = self._weights.pair(pointwise.bias) if pointwise.bias else None
+        positions = self._reach.order[: self._results.rows[number]]
+        drop = self._randomness.drop(pointwise.site, pointwise.rate, positions)
+        return bias, drop
+
+    def _parts(self, step: Step, whole: Tensor) -> Iterator[tuple[int, Tensor]]:
+        start = 0
+        for argument in step.arguments:
+            end = start + self._tape.steps[argument].channels
+            yield argument, whole[..., start:end]
+            start = end
+
+    def _attention(self, number: int, step: Step) -> AttentionBinder:
+        if number not in self._attentions:
+            self._attentions[number] = AttentionBinder(
+                self._kernels,
+                self._tape,
+                self._weights,
+                self._strengths,
+                self._randomness,
+                self._results,
+                number,
+                entries=self._reach.blocks[self._tape.depths[number]].entries,
+                whole_entries=self._reach.whole_entries,
+                strength_gradient=self._strength_gradient,
+            )
+        return self._attentions[number]
+
+
+def _wide(x: Tensor) -> Tensor:
+    """Lanes side by side: ``[replicas, rows, lanes * channels]``."""
+    return x[:, :, 0] if x.shape[2] == 1 else x.flatten(2)
+
+
+def _tall(x: Tensor) -> Tensor:
+    """Lanes one below the other: ``[replicas, rows * lanes, channels]``."""
+    return x.flatten(1, 2)
+
+
+def _copy(source: Tensor, to: Tensor) -> Call:
+    return lambda: to.copy_(source)
+
+
+def _add(source: Tensor, to: Tensor) -> Call:
+    return lambda: to.add_(source)

@@ -1,0 +1,226 @@
+"""The derivatives of node classification as programs: no autograd inside the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, final
+
+import torch
+from torch import Tensor
+
+from gsebo.bilevel import Tree
+from gsebo.bilevel.autodiff import vjp
+from gsebo.bilevel.derivatives import Derivatives
+from gsebo.bilevel.tree import require_grad
+from gsebo.sparse import Noise
+from gsebo.sparse.tape import Program, Reach, Tape, trace
+
+if TYPE_CHECKING:
+    from gsebo.training.problem import NodeClassification
+
+FLAT = "weights"
+"""Name of the vector of all weights in its tree."""
+
+StrengthsOf = Callable[[Tree], Tensor]
+
+
+@final
+class Programs:
+    """The programs of one problem, for one run or for several seeds at once.
+
+    Args:
+        problem: The problem; of several with different seeds, any.
+        seeds: One for each replica.
+
+    Raises:
+        Untraceable: There are no kernel calls for its network or device.
+    """
+
+    def __init__(self, problem: NodeClassification, seeds: list[int]) -> None:
+        self._problem = problem
+        self._seeds = seeds
+        self._outer: dict[bool, Program] = {}
+        # Dropout is only written down where there is some.
+        self._tape, self._quiet_tape = (
+            self._trace(noise) for noise in (Noise(0, 0), None)
+        )
+
+    @cached_property
+    def training(self) -> Program:
+        """Inner loss and its gradient."""
+        return self._inner(lanes=1)
+
+    @cached_property
+    def replay(self) -> Program:
+        """Derivatives of the inner gradient."""
+        return self._inner(lanes=2)
+
+    def outer(self, *, direct_term: bool) -> Program:
+        """Outer loss and its gradients, by the strengths only with the direct term."""
+        if direct_term not in self._outer:
+            problem = self._problem
+            self._outer[direct_term] = Program(
+                self._quiet_tape,
+                self._reach(self._quiet_tape, problem.outer_nodes),
+                problem.features,
+                problem.labels[problem.outer_nodes],
+                mean=False,
+                seeds=self._seeds,
+                lanes=1,
+                strength_gradient=direct_term,
+            )
+        return self._outer[direct_term]
+
+    @cached_property
+    def evaluation(self) -> Program:
+        """Scores of all nodes."""
+        problem = self._problem
+        nodes = torch.arange(problem.graph.num_nodes, device=problem.labels.device)
+        return Program(
+            self._quiet_tape,
+            self._reach(self._quiet_tape, nodes),
+            problem.features,
+            None,
+            mean=False,
+            seeds=self._seeds,
+            lanes=1,
+            strength_gradient=False,
+        )
+
+    def _inner(self, *, lanes: int) -> Program:
+        problem = self._problem
+        return Program(
+            self._tape,
+            self._inner_reach,
+            problem.features,
+            problem.labels[problem.inner_nodes],
+            mean=True,
+            seeds=self._seeds,
+            lanes=lanes,
+            strength_gradient=lanes == 2,
+        )
+
+    @cached_property
+    def _inner_reach(self) -> Reach:
+        return self._reach(self._tape, self._problem.inner_nodes)
+
+    def _reach(self, tape: Tape, nodes: Tensor) -> Reach:
+        return Reach(self._problem.graph.pattern, nodes, tape.depth)
+
+    def _trace(self, noise: Noise | None) -> Tape:
+        problem = self._problem
+        backbone, pattern = problem.backbone, problem.graph.pattern
+        return trace(
+            lambda features, strengths: backbone(features, pattern, strengths, noise),
+            problem.trained_weights,
+            problem.features.shape[1],
+            per_layer=problem.initial_strengths.dim() == 2,
+        )
+
+
+@final
+class TapeDerivatives(Derivatives):
+    """Derivatives at fixed strengths, with a leading axis of replicas or without.
+
+    Args:
+        programs: What to run.
+        strengths_of: From outer variables to ``[..., entries]``.
+        outer: The outer variables.
+        weight_decay: λ of the inner loss.
+        replicated: Whether weights and outer variables have an axis of replicas.
+    """
+
+    def __init__(
+        self,
+        programs: Programs,
+        strengths_of: StrengthsOf,
+        outer: Tree,
+        *,
+        weight_decay: float,
+        replicated: bool,
+    ) -> None:
+        self._programs = programs
+        self._strengths_of = strengths_of
+        self._outer = outer
+        self._decay = weight_decay
+        self._replicated = replicated
+        strengths = strengths_of(outer)
+        self._shape = strengths.shape
+        stacked = strengths if replicated else strengths.unsqueeze(0)
+        # Without layers of their own, all propagations read the first.
+        self._strengths = stacked if stacked.dim() == 3 else stacked.unsqueeze(1)
+        self._loaded: set[int] = set()
+
+    def inner_gradient(self, weights: Tree, step: int) -> tuple[Tree, Tensor]:
+        """Run the training program."""
+        program = self._ready(self._programs.training)
+        flat = weights[FLAT]
+        program.weights.value.copy_(flat)
+        program.run(step)
+        found = self._like_weights(program.weights.gradient)
+        gradients = torch.add(found, flat, alpha=self._decay)
+        loss = torch.add(
+            self._each(program.loss), self._squares(flat), alpha=self._decay / 2
+        )
+        return {FLAT: gradients}, loss
+
+    def outer_gradient(
+        self, weights: Tree, *, direct_term: bool
+    ) -> tuple[Tensor, Tree, Tree]:
+        """Run the program of the outer loss."""
+        program = self._ready(self._programs.outer(direct_term=direct_term))
+        program.weights.value.copy_(weights[FLAT])
+        program.run()
+        by_weights = self._like_weights(program.weights.gradient).clone()
+        by_outer = self._to_outer(program) if direct_term else {}
+        return self._each(program.loss).clone(), {FLAT: by_weights}, by_outer
+
+    def pull_back(self, weights: Tree, step: int, cotangent: Tree) -> Tree:
+        """Run the program with tangents; strengths gather inside it."""
+        program = self._ready(self._programs.replay)
+        direction = cotangent[FLAT]
+        program.weights.value.copy_(weights[FLAT])
+        program.weights.tangent.copy_(direction)
+        program.run(step)
+        found = self._like_weights(program.weights.gradient)
+        return {FLAT: torch.add(found, direction, alpha=self._decay)}
+
+    def scores(self, weights: Tree) -> Tensor:
+        """Scores of every node, ``[..., nodes, classes]``, until the next call."""
+        program = self._ready(self._programs.evaluation)
+        program.weights.value.copy_(weights[FLAT])
+        program.run()
+        return program.output if self._replicated else program.output[0]
+
+    def gathered(self) -> Tree:
+        """Hand the gathered cotangent of the strengths to the outer variables."""
+        return self._to_outer(self._ready(self._programs.replay))
+
+    def _ready(self, program: Program) -> Program:
+        """Load the strengths into a program before its first use."""
+        if id(program) not in self._loaded:
+            program.strengths.load(self._strengths)
+            self._loaded.add(id(program))
+        return program
+
+    def _to_outer(self, program: Program) -> Tree:
+        layers, entries = self._strengths.shape[1:]
+        found = program.strengths.gradient(layers, entries).view(self._shape)
+        leaves = require_grad(self._outer)
+        with torch.enable_grad():
+            strengths = self._strengths_of(leaves)
+        (by_outer,) = vjp({"strengths": strengths}, {"strengths": found}, leaves)
+        return by_outer
+
+    def _like_weights(self, flat: Tensor) -> Tensor:
+        return flat if self._replicated else flat[0]
+
+    def _squares(self, flat: Tensor) -> Tensor:
+        """Sum of squares of each replica, rounded as it would be alone."""
+        if not self._replicated:
+            return flat.dot(flat)
+        return torch.stack([row.dot(row) for row in flat])
+
+    def _each(self, loss: Tensor) -> Tensor:
+        return loss if self._replicated else loss[0]

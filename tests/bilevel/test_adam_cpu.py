@@ -1,0 +1,70 @@
+"""The fused Adam of the CPU against the plain operations."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gsebo.bilevel import adam, adam_cpu
+from gsebo.bilevel.adam import _step, _step_back
+from gsebo.bilevel.moments import Moments, Scales
+
+
+def random(size: int, seed: int, dtype: torch.dtype) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    numbers = torch.randn(size, generator=generator, dtype=dtype)
+    # Some weights never had a gradient, and some had tiny ones.
+    numbers[::5] = 0
+    numbers[1::7] *= 1e-12
+    return numbers
+
+
+def tolerance(dtype: torch.dtype) -> dict[str, float]:
+    small = 1e-12 if dtype == torch.float64 else 1e-5
+    return {"rtol": small, "atol": small * 1e-3}
+
+
+@given(
+    size=st.integers(0, 70),
+    count=st.integers(1, 2000),
+    seed=st.integers(0, 999),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+    later=st.booleans(),
+)
+@settings(deadline=None)
+def test_both_ways_are_the_plain_ones(
+    size: int, count: int, seed: int, dtype: torch.dtype, later: bool
+) -> None:
+    weight, gradient, mean, a, b, c = (random(size, seed + k, dtype) for k in range(6))
+    before = Moments(mean, random(size, seed + 7, dtype).square())
+    scales = Scales.at(count, 0.01, (0.9, 0.999), 1e-8)
+    plain, plain_after = _step(weight, gradient, before, scales)
+    fused, fused_after = adam_cpu.step(weight, gradient, before, scales)
+    torch.testing.assert_close(fused, plain, **tolerance(dtype))
+    torch.testing.assert_close(fused_after, plain_after, **tolerance(dtype))
+    cotangents = Moments(b, c) if later else None
+    arguments = (a, gradient, plain_after, cotangents, scales)
+    plain, plain_before = _step_back(*arguments)
+    fused, fused_before = adam_cpu.step_back(*arguments)
+    torch.testing.assert_close(fused, plain, **tolerance(dtype))
+    torch.testing.assert_close(fused_before, plain_before, **tolerance(dtype))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_what_is_not_finite_stays_so(bad: float) -> None:
+    optimizer = adam(0.01)
+    weights = {"w": torch.ones(3)}
+    gradients = {"w": torch.tensor([1.0, bad, 1.0])}
+    moved, _ = optimizer.update(gradients, optimizer.init(weights), weights)
+    assert torch.isfinite(moved["w"]).tolist() == [True, False, True]
+
+
+def test_what_records_gradients_is_left_to_autograd() -> None:
+    plain = torch.ones(2)
+    leaf = torch.ones(2, requires_grad=True)
+    assert adam_cpu.serves(plain, plain)
+    assert not adam_cpu.serves(plain, leaf)
+    assert not adam_cpu.serves(torch.ones(2, dtype=torch.float16))
+    assert not adam_cpu.serves(torch.ones(4, 4).T)
+    with torch.no_grad():
+        assert adam_cpu.serves(leaf)
