@@ -10,7 +10,8 @@ from torch import Tensor
 from gsebo.errors import InvalidInput
 from gsebo.sparse import Noise, SparseFeatures, dropout, reference_kernels
 from gsebo.sparse.dropout import keep_mask
-from gsebo.sparse.kernels import numba_cpu, reference
+from gsebo.sparse.kernels import numba_cpu, numba_tape, reference
+from gsebo.sparse.kernels.drop import Drop
 
 from .patterns import awkward, examples, normal
 
@@ -71,12 +72,16 @@ def test_positions_beyond_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [kept(start + k, keys, half) for k in range(60)]
     assert expected[20:] != [kept(k, keys, half) for k in range(40)]
 
-    arange = torch.arange
-    monkeypatch.setattr(
-        torch, "arange", lambda size, **options: arange(size, **options) + start
-    )
-    out = reference.keep_mask(60, half, keys, torch.empty(0))
+    out = reference.mask_part(slice(start, start + 60), half, keys, torch.empty(0))
     assert (out != 0).tolist() == expected
+
+    # The kernel that draws at given positions, as programs do.
+    ones = torch.ones(60)
+    places = torch.arange(start, start + 60)
+    drop = Drop(torch.tensor([3]), torch.tensor([4]), 5, 0.5, places)
+    dropped = torch.empty(1, 60)
+    numba_tape.drop_values(ones, drop, dropped)()
+    assert (dropped[0] != 0).tolist() == expected
 
     # The loop of the kernel in plain Python, begun at another index.
     positions = np.arange(start, start + 60)

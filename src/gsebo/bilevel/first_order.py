@@ -1,7 +1,7 @@
 """The direct term alone: as if the trained weights did not depend on Z."""
 
 from dataclasses import dataclass, field
-from typing import final
+from typing import ClassVar, final
 
 import torch
 
@@ -27,6 +27,7 @@ class FirstOrder(Hypergradient):
     changed the weights, so there is nothing left of it without the direct term.
     """
 
+    by_derivatives: ClassVar[bool] = True
     direct_term: bool = field(default=True, init=False, repr=False)
 
     @torch.no_grad()

@@ -1,7 +1,7 @@
 """What a hypergradient is: how to differentiate an outer loss through training."""
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 from torch import Tensor
 
@@ -49,9 +49,12 @@ class Hypergradient(ABC):
     Attributes:
         direct_term: whether the first summand is included. GSEBO's Algorithm 1 leaves
             it out: with it an edge can memorise the label of its validation node.
+        by_derivatives: whether an engine only asks for ``Derivatives``. Such an engine
+            can treat several problems as one, with a leading axis in all trees.
     """
 
     direct_term: bool
+    by_derivatives: ClassVar[bool] = False
 
     @abstractmethod
     def run(

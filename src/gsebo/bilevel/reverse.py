@@ -2,7 +2,7 @@
 
 from collections import deque
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 import torch
 
@@ -55,6 +55,7 @@ class Reverse(Hypergradient):
         graph_memory: bound for the kept graphs, in bytes; one is always kept.
     """
 
+    by_derivatives: ClassVar[bool] = True
     direct_term: bool = True
     horizon: int | None = None
     kept_graphs: int | None = 1

@@ -50,4 +50,5 @@ def train_bilevel(
         outer = problem.initial_outer()
         iterate = begin(inner_optimizer, problem.initial_weights())
         starts.append(Progress(iterate, outer, outer_optimizer.init(outer)))
-    return run_loop(problems, step, starts, settings)
+    together = hypergradient.by_derivatives
+    return run_loop(problems, step, starts, settings, together=together)

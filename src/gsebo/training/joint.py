@@ -46,4 +46,4 @@ def train_joint(
         )
         for problem in problems
     ]
-    return run_loop(problems, step, starts, settings)
+    return run_loop(problems, step, starts, settings, together=True)

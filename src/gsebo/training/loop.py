@@ -46,6 +46,8 @@ def run_loop(
     step: StepFunction,
     starts: Sequence[Progress],
     settings: Sequence[LoopSettings],
+    *,
+    together: bool,
 ) -> list[Progress]:
     """Train until ``max_steps``, out of patience, or diverged; keep the best state.
 
@@ -57,9 +59,10 @@ def run_loop(
         step: What happens between two evaluations.
         starts: The state before the first step.
         settings: Of each run.
+        together: Whether ``step`` can take a stack.
     """
     runs = [_Run(*each) for each in zip(problems, starts, settings, strict=True)]
-    if stackable(problems):
+    if together and stackable(problems):
         _train_together(runs, step)
     else:
         for run in runs:

@@ -147,7 +147,8 @@ class TapeDerivatives(Derivatives):
         self._replicated = replicated
         strengths = strengths_of(outer)
         self._shape = strengths.shape
-        stacked = strengths if replicated else strengths.unsqueeze(0)
+        # What nothing is learned of is the same for all replicas.
+        stacked = strengths if replicated and outer else strengths.unsqueeze(0)
         # Without layers of their own, all propagations read the first.
         self._strengths = stacked if stacked.dim() == 3 else stacked.unsqueeze(1)
         self._loaded: set[int] = set()
@@ -205,6 +206,8 @@ class TapeDerivatives(Derivatives):
         return program
 
     def _to_outer(self, program: Program) -> Tree:
+        if not self._outer:
+            return {}
         layers, entries = self._strengths.shape[1:]
         found = program.strengths.gradient(layers, entries).view(self._shape)
         leaves = require_grad(self._outer)

@@ -1,4 +1,4 @@
-"""The exponential of a pack of numbers, on the CPU.
+"""The exponential of a pack of numbers or of one, on the CPU.
 
 That of the C library takes one number at a time.
 """
@@ -21,6 +21,16 @@ def exponential(typing_context, pack):  # type: ignore[no-untyped-def]
         return _exponential(builder, arguments[0], _FORMATS[pack.dtype])
 
     return pack(pack), generate
+
+
+@intrinsic
+def exponential_of(typing_context, x):  # type: ignore[no-untyped-def]
+    """The same for one number, without a call: a loop of it becomes a vector loop."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return _exponential(builder, arguments[0], _FORMATS[x])
+
+    return x(x), generate
 
 
 class _Format(NamedTuple):
@@ -51,7 +61,9 @@ _FORMATS = {
 
 def _exponential(builder: Any, x: Any, kind: _Format) -> Any:
     """``2^n exp(r)`` with ``x = n ln 2 + r`` and ``r`` as small as possible."""
-    bits = ir.VectorType(ir.IntType(kind.size), x.type.count)
+    bits = ir.IntType(kind.size)
+    if isinstance(x.type, ir.VectorType):
+        bits = ir.VectorType(bits, x.type.count)
     # At this size neighbouring numbers are 1 apart: a sum with it is rounded to a whole
     # number, which is read off its last bits. No cast, as NaN must not meet one.
     shift = constant(x.type, 1.5 * 2.0**kind.fraction)

@@ -198,11 +198,12 @@ _LANE = ir.IntType(32)
 
 
 def fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    """Instruction for ``a * b + c``."""
-    vector = a.type
-    size = 64 if isinstance(vector.element, ir.DoubleType) else 32
-    kind = ir.FunctionType(vector, [vector] * 3)
-    name = f"llvm.fmuladd.v{vector.count}f{size}"
+    """Instruction for ``a * b + c``, on packs or on single numbers."""
+    packed = isinstance(a.type, ir.VectorType)
+    number = a.type.element if packed else a.type
+    size = 64 if isinstance(number, ir.DoubleType) else 32
+    kind = ir.FunctionType(a.type, [a.type] * 3)
+    name = f"llvm.fmuladd.{f'v{a.type.count}' if packed else ''}f{size}"
     function = cgutils.get_or_insert_function(builder.module, kind, name)
     return builder.call(function, [a, b, c])
 
@@ -243,9 +244,10 @@ def _picked(builder: Any, vector: Any, lanes: Any) -> Any:
     return builder.shuffle_vector(vector, vector, chosen)
 
 
-def constant(vector: Any, number: float) -> Any:
-    """The same number everywhere."""
-    return ir.Constant(vector, [number] * vector.count)
+def constant(kind: Any, number: float) -> Any:
+    """A number, or the same number everywhere in a pack."""
+    packed = isinstance(kind, ir.VectorType)
+    return ir.Constant(kind, [number] * kind.count if packed else number)
 
 
 def _bytes(number: Any) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 from numba import prange
 
 from gsebo.sparse.kernels.numba_compile import Variants, compile_twice
+from gsebo.sparse.kernels.numba_exponential import exponential_of
 from gsebo.sparse.kernels.numba_noise import draw, site_keys
 
 # Rows that one task takes. Sums over rows are made chunk by chunk, so that they do not
@@ -51,8 +52,10 @@ def _pointwise(  # type: ignore[no-untyped-def]
                     # Not max(x, 0): NaN has to stay.
                     y = zero if x <= 0 else x
                     slope = zero if x <= 0 else one
-                elif _KIND == _ELU and x <= 0:
-                    slope, y = np.exp(x), np.expm1(x)
+                elif _KIND == _ELU:
+                    power = exponential_of(min(x, zero))
+                    slope = power if x <= 0 else one
+                    y = power - one if x <= 0 else x
                 out[r, i, 0, c] = y * factor
                 if lanes == 2:
                     t = z[r, i, 1, c]
@@ -103,16 +106,17 @@ def _pointwise_back(  # type: ignore[no-untyped-def]
                 slope = one
                 if _KIND == _RELU:
                     slope = zero if x <= 0 else one
-                elif _KIND == _ELU and x <= 0:
-                    slope = np.exp(x)
+                elif _KIND == _ELU:
+                    power = exponential_of(min(x, zero))
+                    slope = power if x <= 0 else one
                 g = grad[r, i, 0, c] * factor
                 if lanes == 2:
                     last = grad[r, i, 1, c] * factor * slope
-                    if _KIND == _ELU and x <= 0:
+                    if _KIND == _ELU:
                         t = z[r, i, 1, c]
                         if biased:
                             t += bias_tangent[r, c]
-                        last += g * slope * t
+                        last += g * t * (slope if x <= 0 else zero)
                     grad[r, i, 1, c] = last
                 grad[r, i, 0, c] = g * slope
             if mode != IN_PLACE:
@@ -134,8 +138,10 @@ def _pointwise_back(  # type: ignore[no-untyped-def]
 
 
 def _for_each_kind(kernel: Any) -> dict[str, Variants]:
+    # Without any liberty for the compiler: whether it fuses a product and a sum may
+    # depend on the layout of the arrays, and a replica has to equal its run alone.
     return {
-        name: compile_twice(kernel, f"_{name}", fastmath={"contract"}, _KIND=kind)
+        name: compile_twice(kernel, f"_{name}", _KIND=kind)
         for name, kind in _KINDS.items()
     }
 

@@ -122,8 +122,8 @@ def _widen(number, tangent, out):  # type: ignore[no-untyped-def]
 
 
 _WIDEN = compile_twice(_widen)
-_DROP_VALUES = compile_twice(_drop_values, fastmath={"contract"})
-_CROSS_ENTROPY = compile_twice(_cross_entropy, fastmath={"contract"})
+_DROP_VALUES = compile_twice(_drop_values)
+_CROSS_ENTROPY = compile_twice(_cross_entropy)
 _DOTS = compile_twice(_dots, fastmath={"contract", "reassoc", "nsz"})
 
 

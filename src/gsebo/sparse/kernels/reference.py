@@ -4,25 +4,38 @@ Every kernel takes batched operands: values ``[B, entries]`` and matrices
 ``[B, rows, channels]``, where a batch of one broadcasts against the other operand.
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 from gsebo.sparse.pattern import Pattern
 
+# Numbers that a kernel may hold per entry and channel at a time, over all replicas:
+# a bound for graphs with more edges than would fit.
+_CHUNK_NUMBERS = 2**26
+
 
 def spmm(pattern: Pattern, values: Tensor, x: Tensor) -> Tensor:
     """Sum ``values[entry] * x[column]`` over the entries of each row."""
-    stored = values.index_select(-1, pattern.entries)
-    messages = stored.unsqueeze(-1) * x.index_select(-2, pattern.columns)
-    out = messages.new_zeros(messages.shape[0], pattern.num_rows, x.shape[-1])
-    return out.index_add_(-2, pattern.rows, messages)
+    batch = max(values.shape[0], x.shape[0])
+    out = x.new_zeros(batch, pattern.num_rows, x.shape[-1])
+    for part in _chunks(pattern.num_entries, batch * x.shape[-1]):
+        stored = values.index_select(-1, pattern.entries[part])
+        messages = stored.unsqueeze(-1) * x.index_select(-2, pattern.columns[part])
+        out.index_add_(-2, pattern.rows[part], messages)
+    return out
 
 
 def sddmm(pattern: Pattern, a: Tensor, b: Tensor) -> Tensor:
     """Dot product of ``a[row]`` and ``b[column]`` at each entry."""
-    left = a.index_select(-2, pattern.rows)
-    right = b.index_select(-2, pattern.columns)
-    return _to_entry_order(pattern, (left * right).sum(-1))
+    batch = max(a.shape[0], b.shape[0])
+    out = a.new_empty(batch, pattern.num_entries)
+    for part in _chunks(pattern.num_entries, batch * a.shape[-1]):
+        left = a.index_select(-2, pattern.rows[part])
+        right = b.index_select(-2, pattern.columns[part])
+        out.index_copy_(-1, pattern.entries[part].long(), (left * right).sum(-1))
+    return out
 
 
 def row_sum(pattern: Pattern, values: Tensor) -> Tensor:
@@ -54,11 +67,26 @@ def keep_mask(size: int, threshold: int, keys: tuple[int, int], like: Tensor) ->
     The hash is two rounds of a 32-bit mixer on the position, written with 64-bit
     integers because torch has no full set of unsigned operations.
     """
-    index = torch.arange(size, device=like.device)
+    parts = [mask_part(part, threshold, keys, like) for part in _chunks(size, 1)]
+    return torch.cat(parts) if parts else like.new_empty(0)
+
+
+def mask_part(
+    part: slice, threshold: int, keys: tuple[int, int], like: Tensor
+) -> Tensor:
+    """Mask of the positions in ``part``."""
+    index = torch.arange(part.start, part.stop, device=like.device)
     low, high = index & 0xFFFFFFFF, index >> 32
     mixed = _mix((low + keys[0]) & 0xFFFFFFFF)
     mixed = _mix(mixed ^ keys[1] ^ ((high * 0x9E3779B9) & 0xFFFFFFFF))
     return (mixed < threshold).to(like.dtype).mul_(2**32 / threshold)
+
+
+def _chunks(size: int, width: int) -> Iterator[slice]:
+    """Cut ``size`` entries so that ``width`` numbers for each stay within the bound."""
+    step = max(_CHUNK_NUMBERS // max(width, 1), 1)
+    for start in range(0, size, step):
+        yield slice(start, min(start + step, size))
 
 
 def _mix(h: Tensor) -> Tensor:

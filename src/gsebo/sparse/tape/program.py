@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gsebo.sparse.features import SparseFeatures
 from gsebo.sparse.tape.bind import Binder, Call
+from gsebo.sparse.tape.budget import program_bytes, require_memory
 from gsebo.sparse.tape.cuda_graph import GraphedCalls
 from gsebo.sparse.tape.memory import Randomness, Results, Weights
 from gsebo.sparse.tape.reach import Reach
@@ -58,6 +59,16 @@ class Program:
         strength_gradient: bool,
     ) -> None:
         like = features if isinstance(features, Tensor) else features.values
+        needed = program_bytes(
+            tape,
+            reach,
+            stored_features=_stored(features, reach),
+            replicas=len(seeds),
+            lanes=lanes,
+            gradients=labels is not None,
+            item=like.element_size(),
+        )
+        require_memory(needed, like.device)
         self.weights = Weights(tape, len(seeds), lanes, like)
         self.strengths = StrengthBlocks(reach, len(seeds), like)
         self.loss = like.new_zeros(len(seeds))
@@ -118,3 +129,10 @@ class CallsInTurn:
                 taken = time.perf_counter() - begun
                 shortest[number] = min(shortest[number], taken)
         return sum(shortest)
+
+
+def _stored(features: Tensor | SparseFeatures, reach: Reach) -> int:
+    """Numbers that the features of the reached nodes hold."""
+    if isinstance(features, Tensor):
+        return reach.sizes[-1] * features.shape[1]
+    return int(features.pattern.row_counts.index_select(0, reach.order).sum())
