@@ -1,8 +1,7 @@
 """Reverse mode by replay: the engine GSEBO uses (its Algorithm 1)."""
 
-from collections import deque
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, final
+from typing import ClassVar, final
 
 import torch
 
@@ -14,24 +13,18 @@ from gsebo.bilevel.hypergradient import (
     require_steps,
 )
 from gsebo.bilevel.inner import advance
-from gsebo.bilevel.optimizer import Optimizer, Transition, pull_back
+from gsebo.bilevel.optimizer import Optimizer, pull_back
 from gsebo.bilevel.problem import BilevelProblem
 from gsebo.bilevel.recorded import RecordedDerivatives
+from gsebo.bilevel.trajectory import Trajectory
 from gsebo.bilevel.tree import Tree, add, detach, filled
 from gsebo.errors import InvalidInput
-
-
-class _Past(NamedTuple):
-    """The iterate before a step, and the gradient there."""
-
-    iterate: Iterate
-    gradients: Tree
 
 
 @final
 @dataclass(frozen=True)
 class Reverse(Hypergradient):
-    """Store the iterates, then walk back through the steps one at a time.
+    """Remember the steps, then walk back through them one at a time.
 
     With ``(W_t, S_t) = update(g_t, S_{t-1}, W_{t-1})`` and ``alpha, sigma`` the
     cotangents of ``W_t, S_t``, start from ``alpha = partial F/partial W`` at ``W_tau``,
@@ -42,8 +35,8 @@ class Reverse(Hypergradient):
         P     <- P     + gamma . d g_t / dZ
         alpha <- alpha + gamma . d g_t / dW_{t-1}
 
-    Memory is the iterates plus one step's graph, or a few that fit into a bound,
-    whatever ``tau``. A problem that knows its own derivatives needs no graph.
+    Memory is one gradient per step plus one step's graph, or a few that fit into a
+    bound, whatever ``tau``. A problem that knows its own derivatives needs no graph.
 
     Attributes:
         direct_term: whether ``partial F/partial Z`` is included.
@@ -84,11 +77,11 @@ class Reverse(Hypergradient):
         """Train and store the iterates, then replay them backwards."""
         require_steps(steps)
         derivatives = self._derivatives(problem, outer, iterate.step, steps)
-        past: deque[_Past] = deque(maxlen=self.horizon)
+        past = Trajectory(optimizer, steps, self.horizon)
         losses = []
         for _ in range(steps):
             gradients, loss = derivatives.inner_gradient(iterate.weights, iterate.step)
-            past.append(_Past(iterate, gradients))
+            past.append(iterate, gradients)
             iterate = advance(optimizer, iterate, gradients)
             losses.append(loss)
         outer_loss, alpha, direct = derivatives.outer_gradient(
@@ -114,24 +107,21 @@ class Reverse(Hypergradient):
 def _walk_back(
     derivatives: Derivatives,
     optimizer: Optimizer,
-    past: deque[_Past],
+    past: Trajectory,
     end: Iterate,
     alpha: Tree,
 ) -> None:
-    """Gather ``alpha . dW_tau/dZ`` in ``derivatives``; empties ``past`` as it goes.
+    """Gather ``alpha . dW_tau/dZ`` in ``derivatives``; forgets ``past`` as it goes.
 
     Args:
         derivatives: of the inner loss.
         optimizer: the one that made the steps.
-        past: the steps, oldest first.
+        past: the steps.
         end: the iterate after the last step.
         alpha: the cotangent of the last weights.
     """
     sigma: Tree = {}
-    after = end.state
-    while past:
-        before, gradients = past.pop()
-        transition = Transition(gradients, before.state, before.weights, after)
+    for transition, number in past.backwards(end):
         gamma, sigma, alpha = pull_back(optimizer, transition, alpha, sigma)
-        alpha = add(alpha, derivatives.pull_back(before.weights, before.step, gamma))
-        after = before.state
+        pulled = derivatives.pull_back(transition.weights, number, gamma)
+        alpha = add(alpha, pulled)
