@@ -6,7 +6,6 @@ from typing import final
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from gsebo.bilevel import Tree
 from gsebo.training.problem import NodeClassification
@@ -34,23 +33,23 @@ def evaluate(
     taken: Advance,
     logits: Tensor,
     outer: Tree,
-) -> Evaluation:
-    """Measure one run.
+) -> list[Evaluation]:
+    """Measure every run of a stack; everything has a leading axis of runs.
 
     Args:
         problem: Says which nodes count and what their labels are.
         stop_nodes: Nodes that decide when to stop.
         taken: The step.
-        logits: Scores of all nodes after the step.
+        logits: Scores of all nodes after the step, ``[runs, nodes, classes]``.
         outer: The outer variables that the step was taken with.
     """
-    stop_logits, stop_labels = logits[stop_nodes], problem.labels[stop_nodes]
     inner = problem.inner_nodes
-    changed, strength = _changed_edges(problem, outer)
+    stop_logits, stop_labels = logits[:, stop_nodes], problem.labels[stop_nodes]
+    changed, strength = _changed_edges(problem, outer, len(logits))
     numbers = [
         taken.train_loss,
-        cross_entropy(stop_logits, stop_labels),
-        _accuracy(logits[inner], problem.labels[inner]),
+        _cross_entropy(stop_logits, stop_labels),
+        _accuracy(logits[:, inner], problem.labels[inner]),
         _accuracy(stop_logits, stop_labels),
         changed,
         strength,
@@ -58,37 +57,64 @@ def evaluate(
         *(_all_finite(leaf) for leaf in taken.outer.values()),
     ]
     # One tensor, because every number that is fetched alone waits for the device.
-    train_loss, val_loss, train, val, edges, ratio, scores, *leaves = torch.stack(
-        [number.to(torch.float64) for number in numbers]
-    ).tolist()
+    table = torch.stack([number.to(torch.float64) for number in numbers], dim=-1)
+    return [_evaluation(*row) for row in table.tolist()]
+
+
+def _evaluation(
+    train_loss: float,
+    val_loss: float,
+    train_accuracy: float,
+    val_accuracy: float,
+    changed_edges: float,
+    changed_strength: float,
+    scores: float,
+    *leaves: float,
+) -> Evaluation:
     finite = {
         f"the training loss ({train_loss})": math.isfinite(train_loss),
         f"the validation loss ({val_loss})": math.isfinite(val_loss),
         "a node's score": scores == 1,
         "the hypergradient": all(leaf == 1 for leaf in leaves),
     }
-    broken = [what for what, holds in finite.items() if not holds]
-    return Evaluation(train_loss, val_loss, train, val, int(edges), ratio, broken)
+    return Evaluation(
+        train_loss,
+        val_loss,
+        train_accuracy,
+        val_accuracy,
+        int(changed_edges),
+        changed_strength,
+        [what for what, holds in finite.items() if not holds],
+    )
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean over the nodes, one for each run."""
+    own = logits.gather(-1, labels.expand(len(logits), -1).unsqueeze(-1)).squeeze(-1)
+    return (logits.logsumexp(-1) - own).mean(-1)
 
 
 def _accuracy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Share of rows whose largest score is at the label."""
-    return (logits.argmax(-1) == labels).float().mean()
+    """Share of the nodes whose largest score is at the label, one for each run."""
+    return (logits.argmax(-1) == labels).float().mean(-1)
 
 
 def _all_finite(numbers: Tensor) -> Tensor:
     # A sum of zeros unless some number times zero is not zero: one pass, no mask.
-    return (numbers * 0).sum() == 0
+    return (numbers * 0).flatten(1).sum(-1) == 0
 
 
-def _changed_edges(problem: NodeClassification, outer: Tree) -> tuple[Tensor, Tensor]:
+def _changed_edges(
+    problem: NodeClassification, outer: Tree, runs: int
+) -> tuple[Tensor, Tensor]:
     """How many edges differ from the start, and by which factor on average."""
-    start = problem.initial_strengths[..., : problem.graph.num_edges]
+    edges = slice(0, problem.graph.num_edges)
+    start = problem.initial_strengths[..., edges]
     if not outer:
-        return start.new_zeros(()), start.new_ones(())
-    now = problem.strengths(outer)[..., : problem.graph.num_edges]
+        return start.new_zeros(runs), start.new_ones(runs)
+    now = problem.strengths(outer)[..., edges]
     moved = now != start
-    count = moved.sum()
-    ratios = torch.where(moved, now / start, 0).sum() / count
-    edges = moved if moved.dim() == 1 else moved.any(dim=0)
-    return edges.sum(), torch.where(count > 0, ratios, 1)
+    count = moved.flatten(1).sum(-1)
+    total = torch.where(moved, now / start, 0).flatten(1).sum(-1)
+    ever = moved if moved.dim() == 2 else moved.any(dim=1)
+    return ever.sum(-1), torch.where(count > 0, total / count, 1)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from gsebo.bilevel import Tree
 from gsebo.errors import InvalidInput
 from gsebo.training.checkpoint import Checkpoint
 from gsebo.training.evaluate import Evaluation, evaluate
@@ -67,33 +68,58 @@ def run_loop(
     else:
         for run in runs:
             _train_alone(run, step)
-    for run in runs:
-        run.save()
     return [run.progress for run in runs]
 
 
 def _train_alone(run: "_Run", step: StepFunction) -> None:
+    progress = run.progress
     while run.goes_on:
-        progress = run.progress
         taken = step(run.problem, progress)
         logits = run.problem.scores(taken.iterate.weights, progress.outer)
-        run.absorb(taken, logits)
+        alone = taken._replace(
+            outer=_with_axis(taken.outer), train_loss=taken.train_loss.unsqueeze(0)
+        )
+        (found,) = evaluate(
+            run.problem,
+            run.stop_nodes,
+            alone,
+            logits.unsqueeze(0),
+            _with_axis(progress.outer),
+        )
+        if run.absorb(found, taken.iterate.step, logits):
+            progress.best_weights = taken.iterate.weights
+            progress.best_outer = progress.outer
+        if not found.broken:
+            progress.advance(taken)
+            run.save(force=False)
+    run.save(force=True)
 
 
 def _train_together(runs: list["_Run"], step: StepFunction) -> None:
-    bound = [run for run in runs if run.goes_on]
+    bound = runs
     stack = Stack([run.problem for run in bound])
-    while any(run.goes_on for run in bound):
-        if 2 * sum(run.goes_on for run in bound) <= len(bound):
+    together = stack.join([run.progress for run in bound])
+    while places := [place for place, run in enumerate(bound) if run.goes_on]:
+        if 2 * len(places) <= len(bound):
             # Whoever has stopped is carried along until half of all have.
-            bound = [run for run in bound if run.goes_on]
+            bound = [bound[place] for place in places]
             stack = Stack([run.problem for run in bound])
-        together = stack.join([run.progress for run in bound])
+            together = stack.select(together, places)
         taken = step(stack, together)
         logits = stack.scores(taken.iterate.weights, together.outer)
-        for run, own, scores in zip(bound, stack.split(taken), logits, strict=True):
-            if run.goes_on:
-                run.absorb(own, scores)
+        first = bound[0]
+        founds = evaluate(
+            first.problem, first.stop_nodes, taken, logits, together.outer
+        )
+        for place, (run, found) in enumerate(zip(bound, founds, strict=True)):
+            if run.goes_on and run.absorb(found, taken.iterate.step, logits[place]):
+                run.progress.best_weights = stack.take(taken.iterate.weights, place)
+                run.progress.best_outer = stack.take(together.outer, place)
+        together.advance(taken)
+
+
+def _with_axis(tree: Tree) -> Tree:
+    return {name: leaf.unsqueeze(0) for name, leaf in tree.items()}
 
 
 class _Run:
@@ -103,6 +129,7 @@ class _Run:
         self, problem: NodeClassification, start: Progress, settings: LoopSettings
     ) -> None:
         self.problem = problem
+        self.stop_nodes = settings.stop_nodes
         self._settings = settings
         self.progress = self._resumed() or start
         self._diverged = False
@@ -116,35 +143,37 @@ class _Run:
         over = self._settings.patience.is_over(done, self.progress.best)
         return not (over or self._diverged or done >= self._settings.max_steps)
 
-    def absorb(self, taken: Advance, logits: Tensor) -> None:
-        """Take over what a step has changed, unless it has gone wrong."""
+    def absorb(self, found: Evaluation, inner_steps: int, logits: Tensor) -> bool:
+        """Write a step into the history; return whether it is the best so far."""
         progress, settings = self.progress, self._settings
-        seconds = self._earlier + time.perf_counter() - self._begun
-        found = evaluate(
-            self.problem, settings.stop_nodes, taken, logits, progress.outer
+        record = StepRecord(
+            step=len(progress.history) + 1,
+            inner_steps=inner_steps,
+            train_loss=found.train_loss,
+            val_loss=found.val_loss,
+            train_accuracy=found.train_accuracy,
+            val_accuracy=found.val_accuracy,
+            changed_edges=found.changed_edges,
+            changed_strength=found.changed_strength,
+            seconds=self._earlier + time.perf_counter() - self._begun,
         )
-        record = _record(found, len(progress.history) + 1, taken, seconds)
         if found.broken:
             _warn_diverged(record.step, found.broken, progress.best)
             self._diverged = True
-            return
+            return False
         progress.history.append(record)
-        if settings.patience.is_better(record, progress.best):
+        better = settings.patience.is_better(record, progress.best)
+        if better:
             progress.best = record
-            progress.best_weights = taken.iterate.weights
-            progress.best_outer = progress.outer
-        progress.iterate, progress.outer = taken.iterate, taken.outer
-        progress.outer_state = taken.outer_state
         if settings.watcher is not None:
             settings.watcher(record, logits)
-        if settings.checkpoint is not None:
-            settings.checkpoint.save(progress, settings.fingerprint, force=False)
+        return better
 
-    def save(self) -> None:
-        """Save the last state, where states are saved."""
+    def save(self, *, force: bool) -> None:
+        """Save the state, where states are saved."""
         settings = self._settings
         if settings.checkpoint is not None:
-            settings.checkpoint.save(self.progress, settings.fingerprint, force=True)
+            settings.checkpoint.save(self.progress, settings.fingerprint, force=force)
 
     def _resumed(self) -> Progress | None:
         settings = self._settings
@@ -153,20 +182,6 @@ class _Run:
         settings.checkpoint.prepare()
         device = str(self.problem.labels.device)
         return settings.checkpoint.load(settings.fingerprint, device)
-
-
-def _record(found: Evaluation, step: int, taken: Advance, seconds: float) -> StepRecord:
-    return StepRecord(
-        step=step,
-        inner_steps=taken.iterate.step,
-        train_loss=found.train_loss,
-        val_loss=found.val_loss,
-        train_accuracy=found.train_accuracy,
-        val_accuracy=found.val_accuracy,
-        changed_edges=found.changed_edges,
-        changed_strength=found.changed_strength,
-        seconds=seconds,
-    )
 
 
 def _warn_diverged(step: int, broken: list[str], best: StepRecord | None) -> None:

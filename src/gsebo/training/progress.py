@@ -43,3 +43,8 @@ class Progress:
     best_outer: Tree = field(default_factory=dict)
     best: StepRecord | None = None
     history: list[StepRecord] = field(default_factory=list)
+
+    def advance(self, taken: Advance) -> None:
+        """Go on from where a step has led."""
+        self.iterate, self.outer = taken.iterate, taken.outer
+        self.outer_state = taken.outer_state

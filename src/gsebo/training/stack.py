@@ -1,6 +1,6 @@
 """Several seeds at once: one leading axis on weights and strengths, one graph."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import final
 
 import torch
@@ -10,7 +10,7 @@ from gsebo.bilevel import Iterate, State, Tree
 from gsebo.bilevel.derivatives import Derivatives, HandDifferentiated
 from gsebo.structure import Structure
 from gsebo.training.problem import NodeClassification
-from gsebo.training.progress import Advance, Progress
+from gsebo.training.progress import Progress
 from gsebo.training.tape_derivatives import Programs, TapeDerivatives
 
 
@@ -86,16 +86,26 @@ class Stack(HandDifferentiated):
             iterate, outer, _stacked_state([run.outer_state for run in runs])
         )
 
-    def split(self, taken: Advance) -> Iterator[Advance]:
-        """Undo :meth:`join` after a step."""
-        for place, loss in enumerate(taken.train_loss):
-            iterate = Iterate(
-                _taken(taken.iterate.weights, place),
-                _taken_state(taken.iterate.state, place),
-                taken.iterate.step,
-            )
-            outer_state = _taken_state(taken.outer_state, place)
-            yield Advance(iterate, _taken(taken.outer, place), outer_state, loss)
+    def select(self, together: Progress, places: list[int]) -> Progress:
+        """Keep the runs at some places only."""
+        chosen = torch.tensor(places, device=self._first.labels.device)
+
+        def rows(tree: Tree) -> Tree:
+            return {name: leaf.index_select(0, chosen) for name, leaf in tree.items()}
+
+        def rows_of(state: State) -> State:
+            return State(state.count, rows(state.slots))
+
+        weights, state, step = together.iterate
+        return Progress(
+            Iterate(rows(weights), rows_of(state), step),
+            rows(together.outer),
+            rows_of(together.outer_state),
+        )
+
+    def take(self, tree: Tree, place: int) -> Tree:
+        """What belongs to one run: a copy, so that it does not keep all in memory."""
+        return {name: leaf[place].clone() for name, leaf in tree.items()}
 
 
 def _stacked(trees: Sequence[Tree]) -> Tree:
@@ -104,12 +114,3 @@ def _stacked(trees: Sequence[Tree]) -> Tree:
 
 def _stacked_state(states: Sequence[State]) -> State:
     return State(states[0].count, _stacked([state.slots for state in states]))
-
-
-def _taken(tree: Tree, place: int) -> Tree:
-    # A copy, so that the best state of one run does not keep all runs in memory.
-    return {name: leaf[place].clone() for name, leaf in tree.items()}
-
-
-def _taken_state(state: State, place: int) -> State:
-    return State(state.count, _taken(state.slots, place))
