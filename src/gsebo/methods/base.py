@@ -100,7 +100,7 @@ class GraphClassifier(BaseEstimator, ABC):
             checkpoint: Where to save progress, and whether to resume from it; for one
                 replica only.
             watcher: Called after each outer step of each replica, with its record and
-                all logits.
+                all logits; with several replicas from several threads.
         """
         self.check_parameters()
         require_count(replicas=replicas)

@@ -4,11 +4,13 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from torch import Tensor
 
 from gsebo.bilevel import Tree
 from gsebo.errors import InvalidInput
+from gsebo.sparse.kernels.numba_compile import thread_limit
 from gsebo.training.checkpoint import Checkpoint
 from gsebo.training.evaluate import Evaluation, evaluate
 from gsebo.training.history import StepRecord, Watcher
@@ -16,6 +18,7 @@ from gsebo.training.problem import NodeClassification
 from gsebo.training.progress import Advance, Progress
 from gsebo.training.stack import Stack, stackable
 from gsebo.training.stopping import Patience
+from gsebo.training.workers import share_out
 
 StepFunction = Callable[[NodeClassification | Stack, Progress], Advance]
 """One step of training, for one run or for a stack of them."""
@@ -52,8 +55,8 @@ def run_loop(
 ) -> list[Progress]:
     """Train until ``max_steps``, out of patience, or diverged; keep the best state.
 
-    Problems that differ only in their seed are trained at once, as one stack; each
-    stops on its own, with the result that it would have had alone.
+    Problems that differ only in their seed are trained at once, as one stack per core;
+    each stops on its own, with the result that it would have had alone.
 
     Args:
         problems: One for each run.
@@ -64,7 +67,9 @@ def run_loop(
     """
     runs = [_Run(*each) for each in zip(problems, starts, settings, strict=True)]
     if together and stackable(problems):
-        _train_together(runs, step)
+        device = problems[0].labels.device
+        workers = thread_limit() if device.type == "cpu" else 1
+        share_out(runs, workers, partial(_train_together, step))
     else:
         for run in runs:
             _train_alone(run, step)
@@ -95,11 +100,15 @@ def _train_alone(run: "_Run", step: StepFunction) -> None:
     run.save(force=True)
 
 
-def _train_together(runs: list["_Run"], step: StepFunction) -> None:
+def _train_together(
+    step: StepFunction, runs: list["_Run"], is_stopped: Callable[[], bool]
+) -> None:
     bound = runs
     stack = Stack([run.problem for run in bound])
     together = stack.join([run.progress for run in bound])
     while places := [place for place, run in enumerate(bound) if run.goes_on]:
+        if is_stopped():
+            return
         if 2 * len(places) <= len(bound):
             # Whoever has stopped is carried along until half of all have.
             bound = [bound[place] for place in places]

@@ -21,9 +21,9 @@ _WORTH_THREADS = 4_000_000
 def threads_for(multiplications: int, runs: int = 1) -> Iterator[None]:
     """Run on one thread if one propagation takes fewer multiplications than it pays.
 
-    The kernels share the work of all runs. torch's operations, whose rounding may
-    depend on the number of threads, get as many as for a single run, so that a run
-    among others equals the run alone.
+    Several runs have all threads for themselves, one for each. But torch's operations,
+    whose rounding may depend on the number of threads, get as many as for a single run,
+    so that a run among others equals the run alone.
 
     Args:
         multiplications: Of one propagation of one run.
@@ -31,7 +31,7 @@ def threads_for(multiplications: int, runs: int = 1) -> Iterator[None]:
     """
     given = torch.get_num_threads()
     alone = given if multiplications >= _WORTH_THREADS else 1
-    together = given if multiplications * runs >= _WORTH_THREADS else 1
+    together = given if runs > 1 else alone
     torch.set_num_threads(alone)
     try:
         with kernel_threads(together):

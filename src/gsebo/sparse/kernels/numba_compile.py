@@ -36,6 +36,12 @@ def kernel_threads(number: int) -> Iterator[None]:
         _THREADS.reset(token)
 
 
+def thread_limit() -> int:
+    """How many threads a kernel may use."""
+    limit: int = config.NUMBA_NUM_THREADS
+    return min(_THREADS.get() or torch.get_num_threads(), limit)
+
+
 class Variants(NamedTuple):
     """One kernel, compiled twice."""
 
@@ -76,7 +82,7 @@ def run_kernel(kernel: Variants, work: int, *arguments: Any) -> None:
         work: Roughly how many multiplications it takes.
         arguments: Of the kernel.
     """
-    threads = min(_THREADS.get() or torch.get_num_threads(), config.NUMBA_NUM_THREADS)
+    threads = thread_limit()
     if work <= _PARALLEL_WORK or threads == 1:
         kernel.serial(*arguments)
     # One parallel kernel at a time: numba's fallback thread pool ends the process when
