@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from gsebo.bilevel import adam, adam_cpu
 from gsebo.bilevel.adam import _step, _step_back
+from gsebo.bilevel.adam_fused import fused_adam
 from gsebo.bilevel.moments import Moments, Scales
 
 
@@ -62,9 +63,30 @@ def test_what_is_not_finite_stays_so(bad: float) -> None:
 def test_what_records_gradients_is_left_to_autograd() -> None:
     plain = torch.ones(2)
     leaf = torch.ones(2, requires_grad=True)
-    assert adam_cpu.serves(plain, plain)
-    assert not adam_cpu.serves(plain, leaf)
-    assert not adam_cpu.serves(torch.ones(2, dtype=torch.float16))
-    assert not adam_cpu.serves(torch.ones(4, 4).T)
+    assert fused_adam(plain, plain)
+    assert not fused_adam(plain, leaf)
+    assert not fused_adam(torch.ones(2, dtype=torch.float16))
+    assert not fused_adam(torch.ones(4, 4).T)
+    assert not fused_adam(torch.ones(2, device="meta"))
     with torch.no_grad():
-        assert adam_cpu.serves(leaf)
+        assert fused_adam(leaf)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("later", [False, True])
+def test_the_gpu_takes_the_same_steps(dtype: torch.dtype, later: bool) -> None:
+    weight, gradient, mean, a, b, c = (random(1000, k, dtype).cuda() for k in range(6))
+    before = Moments(mean, random(1000, 7, dtype).square().cuda())
+    scales = Scales.at(3, 0.01, (0.9, 0.999), 1e-8)
+    fused = fused_adam(weight, gradient, *before)
+    assert fused is not None
+    truth, after = _step(weight, gradient, before, scales)
+    close = {"rtol": 1e-4, "atol": 1e-7}
+    torch.testing.assert_close(
+        fused.step(weight, gradient, before, scales), (truth, after), **close
+    )
+    arguments = (a, gradient, after, Moments(b, c) if later else None, scales)
+    torch.testing.assert_close(
+        fused.step_back(*arguments), _step_back(*arguments), **close
+    )

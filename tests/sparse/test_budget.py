@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+from tests.sparse.test_reach import random_pattern
 
 from gsebo import GSEBO, InvalidInput, generate_graph
 from gsebo.sparse.kernels import reference
 from gsebo.sparse.tape import budget
-from tests.sparse.test_reach import random_pattern
 
 
 def test_a_fit_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

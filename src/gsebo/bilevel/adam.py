@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from gsebo.bilevel import adam_cpu
+from gsebo.bilevel.adam_fused import fused_adam
 from gsebo.bilevel.moments import Moments, Scales
 from gsebo.bilevel.optimizer import (
     Cotangents,
@@ -57,9 +57,8 @@ def adam(
         for name, weight in weights.items():
             gradient, before = gradients[name], _moments(state.slots, name)
             assert before is not None
-            step = _step
-            if adam_cpu.serves(weight, gradient, *before):
-                step = adam_cpu.step
+            fused = fused_adam(weight, gradient, *before)
+            step = fused.step if fused else _step
             moved[name], after = step(weight, gradient, before, scales)
             slots |= _named(after, name)
         return moved, State(count, slots)
@@ -75,9 +74,8 @@ def adam(
             gradient, moments = transition.gradients[name], _moments(after, name)
             assert moments is not None
             later = _moments(slots, name)
-            step_back = _step_back
-            if adam_cpu.serves(cotangent, gradient, *moments, *(later or ())):
-                step_back = adam_cpu.step_back
+            fused = fused_adam(cotangent, gradient, *moments, *(later or ()))
+            step_back = fused.step_back if fused else _step_back
             to_gradients[name], before = step_back(
                 cotangent, gradient, moments, later, scales
             )

@@ -19,17 +19,6 @@ from gsebo.bilevel.moments import Moments, Scales
 _compiled = njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
 
 
-def serves(*tensors: Tensor) -> bool:
-    """Whether all tensors are plain numbers that the loops here can read."""
-    return all(
-        tensor.device.type == "cpu"
-        and tensor.dtype in (torch.float32, torch.float64)
-        and tensor.is_contiguous()
-        and not (tensor.requires_grad and torch.is_grad_enabled())
-        for tensor in tensors
-    )
-
-
 def step(
     weight: Tensor, gradient: Tensor, before: Moments, scales: Scales
 ) -> tuple[Tensor, Moments]:

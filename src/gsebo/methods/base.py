@@ -96,7 +96,8 @@ class GraphClassifier(BaseEstimator, ABC):
             data: Graph with ``x``, ``edge_index``, ``y``, ``train_mask``, ``val_mask``.
             replicas: Number of fits with seeds that count up from ``random_state``,
                 all at once where the network and device allow it. ``replicas_`` holds
-                them all, each as it would be alone; this estimator is the first.
+                them all, each as it would be alone (on a GPU to rounding); this
+                estimator is the first.
             checkpoint: Where to save progress, and whether to resume from it; for one
                 replica only.
             watcher: Called after each outer step of each replica, with its record and

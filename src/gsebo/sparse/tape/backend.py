@@ -1,6 +1,6 @@
 """Which kernel calls serve a device."""
 
-from importlib.util import find_spec
+from functools import cache
 from types import ModuleType
 
 import torch
@@ -20,9 +20,18 @@ def tape_kernels_for(like: Tensor) -> ModuleType:
             from gsebo.sparse.kernels import numba_tape
 
             return numba_tape
-        # Most machines without a GPU have no Triton.
-        if like.device.type == "cuda" and find_spec("triton") is not None:
+        if like.device.type == "cuda" and _has_triton():
             from gsebo.sparse.kernels import triton_tape
 
             return triton_tape
     raise Untraceable(f"{like.dtype} on {like.device}")
+
+
+@cache
+def _has_triton() -> bool:
+    # Asked when a tensor needs it: most machines without a GPU have no Triton.
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        return False
+    return True

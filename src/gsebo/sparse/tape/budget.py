@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from gsebo.errors import InvalidInput
+from gsebo.sparse.symbol import Attend
 from gsebo.sparse.tape.reach import Reach
 from gsebo.sparse.tape.trace import Tape
 
@@ -44,7 +45,10 @@ def program_bytes(
         if step.propagates:
             entries = reach.blocks[depth].entries.numel()
             numbers += 2 * replicas * entries
-            indices += 2 * entries  # of the transpose
+            if isinstance(step.node, Attend):
+                numbers += 3 * replicas * entries * lanes * step.node.heads
+            # The transpose, the row of each entry, and how rows are dealt out.
+            indices += 3 * entries + 2 * reach.sizes[min(depth + 1, reach.depth)]
     size = sum(torch.Size(shape).numel() for shape in tape.shapes.values())
     # The weights, their tangents, the gradients, and a weight beside its tangent.
     numbers += 5 * replicas * size

@@ -1,0 +1,133 @@
+"""Adam and its adjoint on a GPU, one kernel each.
+
+The same as ``adam_cpu``, and for the same reason.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from gsebo.bilevel.moments import Moments, Scales
+
+_BLOCK = 256
+_SCALES = [*Scales._fields]
+
+
+@triton.jit(do_not_specialize=_SCALES)  # type: ignore[untyped-decorator]
+def _step(  # type: ignore[no-untyped-def]
+    weight,
+    gradient,
+    mean,
+    square,
+    moved,
+    new_mean,
+    new_square,
+    size,
+    first: tl.float64,
+    second: tl.float64,
+    new_first: tl.float64,
+    new_second: tl.float64,
+    step_size: tl.float64,
+    root: tl.float64,
+    eps: tl.float64,
+    BLOCK: tl.constexpr,
+):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < size
+    number = weight.dtype.element_ty
+    g = tl.load(gradient + at, mask=inside)
+    m = tl.load(mean + at, mask=inside)
+    m += new_first.to(number) * (g - m)
+    v = tl.load(square + at, mask=inside) * second.to(number)
+    v += new_second.to(number) * g * g
+    divisor = tl.sqrt(v) / root.to(number) + eps.to(number)
+    w = tl.load(weight + at, mask=inside) - step_size.to(number) * m / divisor
+    tl.store(new_mean + at, m, mask=inside)
+    tl.store(new_square + at, v, mask=inside)
+    tl.store(moved + at, w, mask=inside)
+
+
+@triton.jit(do_not_specialize=_SCALES)  # type: ignore[untyped-decorator]
+def _step_back(  # type: ignore[no-untyped-def]
+    cotangent,
+    gradient,
+    mean,
+    square,
+    later_mean,
+    later_square,
+    to_gradient,
+    to_mean,
+    to_square,
+    size,
+    first: tl.float64,
+    second: tl.float64,
+    new_first: tl.float64,
+    new_second: tl.float64,
+    step_size: tl.float64,
+    root: tl.float64,
+    eps: tl.float64,
+    TINY: tl.constexpr,
+    HAS_LATER: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < size
+    number = cotangent.dtype.element_ty
+    factor, shift = (step_size * root).to(number), (eps * root).to(number)
+    v = tl.load(square + at, mask=inside)
+    deviation = tl.sqrt(v)
+    divisor = deviation + shift
+    quotient = tl.load(cotangent + at, mask=inside) / divisor
+    by_mean = -quotient * factor
+    # As in adam_cpu: 0 where V = 0, NaN where V is NaN.
+    bounded = tl.maximum(divisor * v, TINY, propagate_nan=tl.PropagateNan.ALL)
+    by_square = quotient * tl.load(mean + at, mask=inside) * deviation / bounded
+    by_square *= factor / 2
+    if HAS_LATER:
+        by_mean += tl.load(later_mean + at, mask=inside)
+        by_square += tl.load(later_square + at, mask=inside)
+    g = tl.load(gradient + at, mask=inside)
+    by_gradient = by_mean * new_first.to(number)
+    by_gradient += 2 * new_second.to(number) * g * by_square
+    tl.store(to_gradient + at, by_gradient, mask=inside)
+    tl.store(to_mean + at, by_mean * first.to(number), mask=inside)
+    tl.store(to_square + at, by_square * second.to(number), mask=inside)
+
+
+def step(
+    weight: Tensor, gradient: Tensor, before: Moments, scales: Scales
+) -> tuple[Tensor, Moments]:
+    """Return the next weights and moments."""
+    moved, mean, square = (torch.empty_like(weight) for _ in range(3))
+    numbers = (weight, gradient, *before, moved, mean, square)
+    _step[_grid(weight)](*numbers, weight.numel(), *scales, BLOCK=_BLOCK)
+    return moved, Moments(mean, square)
+
+
+def step_back(
+    cotangent: Tensor,
+    gradient: Tensor,
+    moments: Moments,
+    cotangents: Moments | None,
+    scales: Scales,
+) -> tuple[Tensor, Moments]:
+    """Pull cotangents back, as ``adam_cpu.step_back`` does."""
+    to_gradient, mean, square = (torch.empty_like(gradient) for _ in range(3))
+    later = cotangents or Moments(cotangent, cotangent)
+    numbers = (cotangent, gradient, *moments, *later, to_gradient, mean, square)
+    _step_back[_grid(gradient)](
+        *numbers,
+        gradient.numel(),
+        *scales,
+        TINY=torch.finfo(gradient.dtype).tiny,
+        HAS_LATER=cotangents is not None,
+        BLOCK=_BLOCK,
+    )
+    return to_gradient, Moments(mean, square)
+
+
+def _grid(tensor: Tensor) -> tuple[int]:
+    return (max(-(-tensor.numel() // _BLOCK), 1),)
