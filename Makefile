@@ -9,7 +9,7 @@ INPUTS := pyproject.toml constraints.txt
 # Threads that wait should sleep: on a busy machine spinning ones cost a tenfold.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: demo test lint readme memory clean
+.PHONY: demo test lint readme bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/gsebo compare cora --methods vanilla,gsebo --seed 0
@@ -26,8 +26,14 @@ lint: $(VENV)/.installed-test
 readme: $(VENV)/.installed-test
 	$(BIN)/python scripts/readme_table.py
 
-memory: $(VENV)/.installed
-	$(BIN)/python benchmarks/memory.py
+bench: $(VENV)/.installed-test
+	$(BIN)/python -m benchmarks equality
+	$(BIN)/python -m benchmarks timing
+	$(BIN)/python -m benchmarks fit
+	$(BIN)/python -m benchmarks memory
+	$(BIN)/python -m benchmarks replicas
+	$(BIN)/python -m benchmarks scale
+	$(BIN)/python -m benchmarks report
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version)'

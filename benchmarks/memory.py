@@ -1,60 +1,78 @@
-"""Peak memory of a fit on Cora as the number of inner steps grows.
+"""Peak memory above an idle process by the number of inner steps, ours and the peers'.
 
-Usage: ``python benchmarks/memory.py [--taus 5 50]`` prints a table
-
-    tau | reverse MB | unrolled MB
-
-Each number is the peak resident size of a fresh process on one thread, which fits two
-outer steps; what Python, torch and the graph take is part of it. This process imports
-nothing large, because a child's peak starts from its parent's size.
+Each number comes from a fresh process on one thread, which takes two outer steps. Idle
+is that process with its imports done and the graph loaded, in the form that the
+contender starts from. ``warm`` processes have trained on a small part of the graph
+before the idle mark: what is loaded then (compiled kernels, buffers of libraries) is
+code, which grows neither with the graph nor with tau. ``cold`` ones have not, and count
+it in.
 """
 
 import argparse
+import itertools
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
-ENGINES = ("reverse", "unrolled")
-_FIT = """
-import resource, sys
-import gsebo
-data = gsebo.load_data("cora")
-gsebo.GSEBO(
-    inner_steps=int(sys.argv[2]),
-    hypergradient=sys.argv[1],
-    max_outer_steps=2,
-    device="cpu",
-    random_state=0,
-).fit(data)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-"""
-# Linux counts in kilobytes, macOS in bytes.
-_UNIT = 1 if sys.platform == "darwin" else 1024
+from benchmarks.command_line import count
+from benchmarks.failure import BenchmarkError
+from benchmarks.packages import CONTENDERS, require_installed
+from benchmarks.records import Records
+from benchmarks.setting import BACKBONES
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
-def peak_megabytes(engine: str, inner_steps: int) -> float:
-    """Fit in a fresh process and return its peak resident size."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this benchmark."""
+    parser.add_argument("--dataset", default="cora")
+    parser.add_argument("--backbones", nargs="+", choices=BACKBONES, default=["gcn"])
+    parser.add_argument("--hidden", type=count, default=16)
+    parser.add_argument("--tau", nargs="+", type=count, default=[5, 20, 50])
+    parser.add_argument(
+        "--who",
+        nargs="+",
+        choices=(*CONTENDERS, "unrolled"),
+        default=list(CONTENDERS),
+    )
+    parser.add_argument(
+        "--start", nargs="+", choices=("warm", "cold"), default=["warm", "cold"]
+    )
+
+
+def run(arguments: argparse.Namespace, records: Records) -> None:
+    """Measure every case in a process of its own."""
+    require_installed(arguments.who)
+    for backbone, who in itertools.product(arguments.backbones, arguments.who):
+        case = {
+            "dataset": arguments.dataset,
+            "backbone": backbone,
+            "hidden": arguments.hidden,
+            "who": who,
+        }
+        # The first process may have to compile kernels that later ones find cached.
+        in_fresh_process({**case, "tau": 1, "start": "cold"})
+        for start, tau in itertools.product(arguments.start, arguments.tau):
+            wanted = {**case, "tau": tau, "start": start}
+            records.add({**wanted, **in_fresh_process(wanted)})
+
+
+def in_fresh_process(wanted: dict[str, Any]) -> dict[str, int]:
+    """Return ``idle_bytes`` and ``peak_bytes`` of a process that trains as wanted."""
     one_thread = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", _FIT, engine, str(inner_steps)],
+        [sys.executable, "-m", "benchmarks.memory_child", json.dumps(wanted)],
         env=os.environ | one_thread,
-        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
-    return int(done.stdout) * _UNIT / 1e6
-
-
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--taus", type=int, nargs="+", default=[5, 50])
-    taus = parser.parse_args().taus
-    print("tau | reverse MB | unrolled MB")
-    for tau in taus:
-        peaks = [f"{peak_megabytes(engine, tau):.0f}" for engine in ENGINES]
-        print(f"{tau} | {peaks[0]} | {peaks[1]}", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:]
+        raise BenchmarkError(f"the process for {wanted} failed: {' '.join(last)}")
+    found: dict[str, int] = json.loads(done.stdout)
+    return found

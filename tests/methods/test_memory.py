@@ -1,26 +1,21 @@
-"""Reverse needs hardly more memory for fifty inner steps than for five."""
+"""A fit needs hardly more memory for fifty inner steps than for five."""
 
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from benchmarks.memory import in_fresh_process
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "memory.py"
+
+def above_idle(tau: int, who: str = "ours") -> int:
+    case = {"dataset": "cora", "backbone": "gcn", "hidden": 16, "start": "cold"}
+    found = in_fresh_process({**case, "who": who, "tau": tau})
+    print(who, tau, found)
+    return found["peak_bytes"] - found["idle_bytes"]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no ru_maxrss there")
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 def test_memory_does_not_grow_with_the_inner_steps() -> None:
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--taus", "5", "50"],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    print(done.stdout)
-    header, *rows = done.stdout.splitlines()
-    assert header == "tau | reverse MB | unrolled MB"
-    few, many = ([float(number) for number in row.split(" | ")] for row in rows)
-    assert (few[0], many[0]) == (5, 50)
-    assert few[1] > 100
-    assert many[1] < 1.2 * few[1]
+    in_process = above_idle(1)  # may have to compile what the others find in a cache
+    assert in_process > 0
+    few, many = above_idle(5), above_idle(50)
+    assert many < 1.25 * few

@@ -1,0 +1,1 @@
+"""What gsebo costs, beside what one would write today: ``python -m benchmarks``."""

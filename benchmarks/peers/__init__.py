@@ -1,0 +1,1 @@
+"""What one would write today: PyG layers under a differentiable optimiser."""

@@ -1,0 +1,91 @@
+"""Time of one outer step of ours by the number of edges, on generated graphs."""
+
+import argparse
+import time
+from statistics import median
+from typing import Any
+
+from benchmarks.command_line import count
+from benchmarks.ours import Ours
+from benchmarks.power_law import power_law_graph
+from benchmarks.process_memory import (
+    limited_to_free_memory,
+    peak_above,
+    unless_out_of_memory,
+)
+from benchmarks.records import Records
+from benchmarks.setting import BACKBONES, Setting
+from benchmarks.timing import MEASURED, OUT_OF_MEMORY
+from benchmarks.turns import Lane
+
+# What is measured by default: (edges, hidden width, features).
+_DEFAULTS = {
+    "cpu": ([10**4, 10**5, 3 * 10**5, 10**6, 3 * 10**6, 10**7], 16, 32),
+    "cuda": ([10**5, 10**6, 10**7, 3 * 10**7, 10**8, 12 * 10**7], 64, 100),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this benchmark."""
+    parser.add_argument("--device", choices=list(_DEFAULTS), default="cpu")
+    parser.add_argument("--edges", nargs="+", type=count, help="sizes of the graphs")
+    parser.add_argument("--backbone", choices=BACKBONES, default="gcn")
+    parser.add_argument("--hidden", type=count)
+    parser.add_argument("--features", type=count)
+    parser.add_argument("--tau", type=count, default=5)
+    parser.add_argument("--rounds", type=count, default=3)
+
+
+def run(arguments: argparse.Namespace, records: Records) -> None:
+    """Measure every size, the smallest first."""
+    device = arguments.device
+    sizes, hidden, features = _DEFAULTS[device]
+    setting = Setting(
+        backbone=arguments.backbone,
+        hidden=arguments.hidden or hidden,
+        tau=arguments.tau,
+        device=device,
+    )
+    with limited_to_free_memory(device) as free:
+        for edges in sorted(arguments.edges or sizes):
+            line = {
+                "requested_edges": edges,
+                "backbone": setting.backbone,
+                "hidden": setting.hidden,
+                "features": arguments.features or features,
+                "tau": setting.tau,
+                "free_bytes": free,
+            }
+            line |= measure(edges, line["features"], setting, arguments.rounds)
+            records.add(line, device=device)
+
+
+def measure(edges: int, features: int, setting: Setting, rounds: int) -> dict[str, Any]:
+    """Time one outer step on a graph of about so many edges."""
+    found = unless_out_of_memory(lambda: _measure(edges, features, setting, rounds))
+    return {"outcome": OUT_OF_MEMORY} if found is None else found
+
+
+def _measure(
+    edges: int, features: int, setting: Setting, rounds: int
+) -> dict[str, Any]:
+    data = power_law_graph(edges, num_features=features, device=setting.device)
+    begun = time.perf_counter()
+    ours = Ours(data, setting)
+    lane = Lane(ours.outer_step, ours.threads, setting.device)
+    lane.time_once()
+    preparation = time.perf_counter() - begun
+    seconds = [lane.time_once()[0] for _ in range(rounds)]
+    # Two at once might not fit where one does.
+    del ours, lane
+    return {
+        "outcome": MEASURED,
+        "nodes": data.num_nodes,
+        "edges": data.num_edges,
+        "milliseconds": 1e3 * median(seconds),
+        "milliseconds_of_rounds": [1e3 * second for second in seconds],
+        "preparation_seconds": preparation,
+        "peak_bytes": peak_above(
+            lambda: Ours(data, setting).outer_step(), setting.device
+        ),
+    }

@@ -1,0 +1,213 @@
+"""What the report says of each benchmark, from its stored lines only."""
+
+from collections.abc import Sequence
+
+from benchmarks.exponent import fit_exponent
+from benchmarks.markdown import (
+    MISSING,
+    Line,
+    distinct,
+    latest,
+    megabytes,
+    number,
+    pivot,
+    table,
+)
+from benchmarks.packages import CONTENDERS, OURS, PEERS
+
+# Between these sizes the exponent is fitted.
+_CPU_RANGE, _GPU_RANGE = (1e5, 1e7), (1e6, 1e8)
+
+
+def equality(lines: Sequence[Line]) -> str:
+    """Errors of the hypergradients."""
+    keys = ("dataset", "backbone", "hidden", "tau", "optimizer", "weight_decay", "who")
+    lines = latest(lines, keys)
+    rows = ("optimizer", "weight_decay", "who")
+    peers = [line for line in lines if line["who"] != OURS]
+
+    def errors(chosen: Sequence[Line], key: str) -> str:
+        def cell(line: Line) -> str:
+            return number(line[key], 2) if line.get("finite", True) else "**NaN**"
+
+        return pivot(chosen, rows, "backbone", cell)
+
+    return "\n\n".join(
+        [
+            "Relative error of the hypergradient against central finite differences of "
+            "training with `torch.optim`, along random directions:",
+            errors(lines, "error"),
+            "Against finite differences of the peer's own training. Small here and "
+            "large above: it differentiates another optimiser than torch's.",
+            errors(peers, "error_of_own_training"),
+            "Relative distance from ours, number by number:",
+            errors(peers, "difference_to_ours"),
+        ]
+    )
+
+
+def timing(lines: Sequence[Line]) -> str:
+    """Milliseconds and memory of one outer step."""
+    case = ("dataset", "backbone", "hidden", "tau", "device")
+    lines = latest(lines, (*case, "who"))
+    rows = []
+    for name in distinct(tuple(line[key] for key in case) for line in lines):
+        by_who = {
+            line["who"]: line
+            for line in lines
+            if tuple(line[key] for key in case) == name
+        }
+        ours = by_who.get(OURS, {})
+        rows.append(
+            [
+                *map(str, name),
+                *(
+                    _measured(by_who.get(w), "milliseconds_per_inner_step")
+                    for w in CONTENDERS
+                ),
+                _ratio(ours.get("times_faster_than_faster_peer")),
+                number(ours.get("kernel_milliseconds_per_inner_step")),
+                *(megabytes(by_who.get(w, {}).get("peak_bytes")) for w in CONTENDERS),
+            ]
+        )
+    heads = [*case, *(f"{w}, ms" for w in CONTENDERS)]
+    heads += [
+        "faster peer / ours",
+        "our kernels, ms",
+        *(f"{w}, MB" for w in CONTENDERS),
+    ]
+    parts = [
+        "Milliseconds per inner step with its share of the outer step, median of the "
+        "rounds; the ratio of each round as median (least); peak memory of building "
+        "and one outer step, above the running process.",
+        table(heads, rows),
+    ]
+    disturbed = sum(_was_disturbed(line) for line in lines)
+    if disturbed:
+        parts.append(
+            f"Other work took part of a core during {disturbed} of {len(lines)} "
+            "measurements."
+        )
+    return "\n\n".join(parts)
+
+
+def fit(lines: Sequence[Line]) -> str:
+    """Seconds of a whole fit."""
+    case = ("dataset", "backbone", "hidden", "tau", "outer_steps")
+    lines = latest(lines, (*case, "who", "device"))
+
+    def cell(line: Line) -> str:
+        ratio = line.get("times_slower_than_ours")
+        suffix = "" if ratio is None else f" ({_ratio(ratio)} times ours)"
+        return _measured(line, "seconds") + suffix
+
+    return "Seconds, median of the rounds:\n\n" + pivot(lines, case, "who", cell)
+
+
+def memory(lines: Sequence[Line]) -> str:
+    """Peak above idle by the number of inner steps."""
+    keys = ("dataset", "backbone", "hidden", "who", "start", "tau")
+    lines = latest(lines, keys)
+    case = ("dataset", "backbone", "hidden", "start")
+
+    def above_idle(line: Line) -> int:
+        return int(line["peak_bytes"] - line["idle_bytes"])
+
+    parts = [
+        "MB above the idle process, by tau:",
+        pivot(lines, (*case, "who"), "tau", lambda line: megabytes(above_idle(line))),
+    ]
+    for name in distinct(tuple(line[key] for key in case) for line in lines):
+        here = {
+            (line["who"], line["tau"]): above_idle(line)
+            for line in lines
+            if tuple(line[key] for key in case) == name
+        }
+        taus = sorted(tau for who, tau in here if who == OURS)
+        if not taus:
+            continue
+        growth = here[OURS, taus[-1]] / here[OURS, taus[0]]
+        said = [f"ours grows by a factor of {number(growth)} from tau {taus[0]} to "]
+        said[0] += f"{taus[-1]}"
+        for tau in taus:
+            said += [
+                f"{peer} / ours at tau {tau}: "
+                f"{number(here[peer, tau] / here[OURS, tau])}"
+                for peer in PEERS
+                if (peer, tau) in here
+            ]
+        parts.append(f"- {', '.join(map(str, name))}: {'; '.join(said)}.")
+    return "\n\n".join(parts)
+
+
+def replicas(lines: Sequence[Line]) -> str:
+    """Seconds of several fits at once."""
+    keys = ("dataset", "backbone", "hidden", "tau", "outer_steps", "replicas")
+    rows = [
+        [
+            *(str(line[key]) for key in keys),
+            number(line["seconds_of_one"]),
+            number(line["seconds_of_all"]),
+            _ratio(line["times_one"]),
+        ]
+        for line in latest(lines, (*keys, "device"))
+    ]
+    heads = [key.replace("_", " ") for key in keys]
+    return table([*heads, "one, s", "all at once, s", "all / one"], rows)
+
+
+def scale(lines: Sequence[Line]) -> str:
+    """Milliseconds by the number of edges, and the exponents."""
+    case = ("device", "backbone", "hidden", "features", "tau")
+    lines = latest(lines, (*case, "requested_edges"))
+    rows = [
+        [
+            *(str(line[key]) for key in case),
+            *(str(line.get(key, MISSING)) for key in ("nodes", "edges")),
+            _measured(line, "milliseconds"),
+            megabytes(line.get("peak_bytes")),
+        ]
+        for line in lines
+    ]
+    heads = [*case, "nodes", "edges", "one outer step, ms", "peak, MB"]
+    parts = ["Power-law graphs:", table(heads, rows)]
+    for name in distinct(tuple(line[key] for key in case) for line in lines):
+        least, most = _CPU_RANGE if name[0] == "cpu" else _GPU_RANGE
+        points = [
+            (line["edges"], line["milliseconds"])
+            for line in lines
+            if tuple(line[key] for key in case) == name
+            and "milliseconds" in line
+            and least <= line["requested_edges"] <= most
+        ]
+        if len(points) > 1:
+            exponent = fit_exponent(*map(list, zip(*points, strict=True)))
+            parts.append(
+                f"- {', '.join(map(str, name))}: time ~ edges^{exponent:.2f} from "
+                f"{min(points)[0]} to {max(points)[0]} edges."
+            )
+    return "\n\n".join(parts)
+
+
+def _measured(line: Line | None, key: str) -> str:
+    """The number, or why there is none."""
+    if line is None:
+        return MISSING
+    if key in line:
+        return number(line[key])
+    free = line.get("free_bytes")
+    return f"{line['outcome']}{f' ({megabytes(free)} MB)' if free else ''}"
+
+
+def _was_disturbed(line: Line) -> bool:
+    """Whether the process got less than nine tenths of one core of its own."""
+    used = line.get("processor_milliseconds_per_inner_step")
+    if used is None or line["device"] != "cpu":
+        return False
+    return bool(used < 0.9 * line["milliseconds_per_inner_step"])
+
+
+def _ratio(ratio: dict[str, float] | None) -> str:
+    if ratio is None:
+        return MISSING
+    return f"{number(ratio['median'])} ({number(ratio['min'])})"

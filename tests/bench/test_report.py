@@ -1,0 +1,119 @@
+"""The page says what the stored lines say."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks.exponent import fit_exponent
+from benchmarks.failure import BenchmarkError
+from benchmarks.records import Records, read_lines
+from benchmarks.report import render
+
+CASE = {"dataset": "cora", "backbone": "gcn", "hidden": 16, "tau": 10}
+RATIO = {"median": 8.5, "min": 7.25}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+def store(folder: Path, name: str, *lines: dict[str, Any]) -> None:
+    records = Records(name, folder, [name, "--rounds", "3"])
+    for line in lines:
+        records.add(line)
+
+
+def test_exponent() -> None:
+    edges = [1e5, 1e6, 1e7]
+    assert fit_exponent(edges, [3e-6 * e**1.1 for e in edges]) == pytest.approx(1.1)
+    with pytest.raises(ValueError, match="at least 2"):
+        fit_exponent([1.0], [1.0])
+
+
+def test_timing(folder: Path) -> None:
+    old = {**CASE, "who": "ours", "outcome": "measured"}
+    old["milliseconds_per_inner_step"] = 99.0
+    new = {**old, "milliseconds_per_inner_step": 2.5, "peak_bytes": 3_000_000}
+    new["times_faster_than_faster_peer"] = RATIO
+    new["processor_milliseconds_per_inner_step"] = 2.0
+    failed = {**CASE, "who": "higher", "outcome": "out of memory"}
+    failed["free_bytes"] = 5_000_000_000
+    store(folder, "timing", old, new, failed)
+    page = render(folder)
+    row = "| cora | gcn | 16 | 10 | cpu | 2.5 | - | out of memory (5000 MB) |"
+    assert f"{row} 8.5 (7.25) | - | 3 |" in page
+    assert "python -m benchmarks timing --rounds 3" in page
+    assert "99" not in page
+    assert "Other work took part of a core during 1 of 2 measurements." in page
+
+
+def test_equality(folder: Path) -> None:
+    line = {**CASE, "optimizer": "adam", "weight_decay": 0.0, "who": "torchopt"}
+    errors = dict.fromkeys(
+        ("error", "error_of_own_training", "difference_to_ours"), float("nan")
+    )
+    store(folder, "equality", {**line, "finite": False, **errors})
+    assert "| adam | 0.0 | torchopt | **NaN** |" in render(folder)
+
+
+def test_memory(folder: Path) -> None:
+    case = {key: CASE[key] for key in ("dataset", "backbone", "hidden")}
+    lines = [
+        {**case, "who": who, "start": "warm", "tau": tau}
+        | {"idle_bytes": 10_000_000, "peak_bytes": 10_000_000 + size}
+        for who, tau, size in (
+            ("ours", 5, 10_000_000),
+            ("ours", 50, 12_000_000),
+            ("torchopt", 5, 80_000_000),
+        )
+    ]
+    store(folder, "memory", *lines)
+    page = render(folder)
+    assert "| cora | gcn | 16 | warm | ours | 10 | 12 |" in page
+    assert "| cora | gcn | 16 | warm | torchopt | 80 | - |" in page
+    assert "ours grows by a factor of 1.2 from tau 5 to 50" in page
+    assert "torchopt / ours at tau 5: 8" in page
+
+
+def test_fit_and_replicas(folder: Path) -> None:
+    fit = {**CASE, "outer_steps": 100, "who": "ours", "outcome": "measured"}
+    slow = {**fit, "who": "higher", "seconds": 60.0, "times_slower_than_ours": RATIO}
+    store(folder, "fit", {**fit, "seconds": 7.0}, slow)
+    many = {**CASE, "outer_steps": 100, "replicas": 10, "times_one": RATIO}
+    store(folder, "replicas", {**many, "seconds_of_one": 1.0, "seconds_of_all": 8.5})
+    page = render(folder)
+    assert "| cora | gcn | 16 | 10 | 100 | 7 | 60 (8.5 (7.25) times ours) |" in page
+    assert "| cora | gcn | 16 | 10 | 100 | 10 | 1 | 8.5 | 8.5 (7.25) |" in page
+
+
+def test_scale(folder: Path) -> None:
+    case = {"backbone": "gcn", "hidden": 16, "features": 32, "tau": 5}
+    sizes = (10**4, 10**5, 10**6, 10**7)
+    lines = [
+        {**case, "requested_edges": edges, "edges": edges, "nodes": edges // 20}
+        # The smallest is all overhead, and outside the range of the fit.
+        | {"milliseconds": max(edges / 1e4, 5.0), "outcome": "measured"}
+        for edges in sizes
+    ]
+    store(folder, "scale", *lines)
+    page = render(folder)
+    assert "| cpu | gcn | 16 | 32 | 5 | 500000 | 10000000 | 1000 | - |" in page
+    assert "time ~ edges^1.00 from 100000 to 10000000 edges" in page
+
+
+def test_lines_say_what_they_were_measured_on(folder: Path) -> None:
+    store(folder, "scale", {"milliseconds": float("inf"), "rounds": [1.0]})
+    (line,) = read_lines(folder / "scale.jsonl")
+    assert line["benchmark"] == "scale"
+    assert line["milliseconds"] is None
+    assert line["device"] == "cpu"
+    assert line["cores"] >= 1
+    assert {"python", "torch", "gsebo"} <= set(line["versions"])
+    assert "NaN" not in json.dumps(line)
+
+
+def test_no_results_no_page(folder: Path) -> None:
+    with pytest.raises(BenchmarkError, match="no results"):
+        render(folder)
