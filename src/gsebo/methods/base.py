@@ -11,6 +11,7 @@ import torch
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
+from torch.nn.functional import softmax
 from torch_geometric.data import Data
 
 from gsebo.data import CanonicalGraph, num_classes, validate
@@ -155,7 +156,9 @@ class GraphClassifier(BaseEstimator, ABC):
         self.num_classes_ = num_classes(data)
         self.history_ = progress.history
         self.best_step_ = progress.best.step
-        self.probability_ = self.model_.probabilities(data).cpu()
+        with torch.no_grad():
+            logits = problem.logits(progress.best_weights, progress.best_outer, None)
+        self.probability_ = softmax(logits, dim=-1).cpu()
         self.restore_graph(data)
 
     @final

@@ -44,6 +44,7 @@ class Binder:
         self._randomness, self._results = randomness, results
         self._strength_gradient = strength_gradient
         self._attentions: dict[int, AttentionBinder] = {}
+        self._biases: dict[str, tuple[Tensor, ...]] = {}
         self._source = SourceBinder(
             self._kernels, tape, reach, features, weights, randomness, results
         )
@@ -80,6 +81,7 @@ class Binder:
         out, rows = results.value(number), results.rows[number]
         if step.pointwise is not None:
             z = results.value(step.arguments[0], rows)
+            yield from self._gather_bias(step.pointwise.bias)
             bias, drop = self._pointwise(number, step.pointwise)
             kind = step.pointwise.activation
             yield self._kernels.pointwise(kind, z, bias, drop, out)
@@ -195,10 +197,21 @@ class Binder:
 
     def _pointwise(self, number: int, pointwise: Pointwise) -> Any:
         """The bias and the dropout of a pointwise step, None where it has none."""
-        bias = self._weights.pair(pointwise.bias) if pointwise.bias else None
+        bias = self._biases[pointwise.bias] if pointwise.bias else None
         positions = self._reach.order[: self._results.rows[number]]
         drop = self._randomness.drop(pointwise.site, pointwise.rate, positions)
         return bias, drop
+
+    def _gather_bias(self, name: str | None) -> Iterator[Call]:
+        """Lay the biases of all replicas side by side, as a vector loop wants them."""
+        if name is None or name in self._biases:
+            return
+        pair = self._weights.pair(name)
+        gathered = tuple(each.contiguous() for each in pair)
+        self._biases[name] = gathered
+        for source, to in zip(pair, gathered, strict=True):
+            if to is not source:
+                yield _copy(source, to)
 
     def _parts(self, step: Step, whole: Tensor) -> Iterator[tuple[int, Tensor]]:
         start = 0

@@ -11,7 +11,7 @@ from torch import Tensor
 from gsebo.sparse.features import SparseFeatures
 from gsebo.sparse.symbol import Product
 from gsebo.sparse.tape.memory import Randomness, Results, Weights
-from gsebo.sparse.tape.reach import Reach, leading_rows
+from gsebo.sparse.tape.reach import Reach
 from gsebo.sparse.tape.trace import Step, Tape
 
 Call = Callable[[], Any]
@@ -52,7 +52,7 @@ class SourceBinder:
         site, rate = step.pointwise.site, step.pointwise.rate
         replicas = self._weights.value.shape[0]
         if isinstance(self._features, SparseFeatures):
-            entries = leading_rows(self._features.pattern, rows).entries
+            entries = self._reach.rows_of(self._features.pattern, rows.numel()).entries
             drop = drop_of(site, rate, entries)
             assert drop is not None  # nobody writes down a dropout of nothing
             out = whole.new_empty(replicas, entries.numel())
@@ -73,7 +73,7 @@ class SourceBinder:
         numbers = self._numbers[step.arguments[0]]
         rows = self._reach.order[: self._results.rows[number]]
         if isinstance(self._features, SparseFeatures):
-            block = leading_rows(self._features.pattern, rows)
+            block = self._reach.rows_of(self._features.pattern, rows.numel())
             values = numbers[:, : block.entries.numel()]
             yield self._kernels.spmm(block.pattern, values, weight, out)
             return
@@ -88,7 +88,7 @@ class SourceBinder:
         numbers = self._numbers[step.arguments[0]]
         rows = self._reach.order[: self._results.rows[number]]
         if isinstance(self._features, SparseFeatures):
-            block = leading_rows(self._features.pattern, rows)
+            block = self._reach.rows_of(self._features.pattern, rows.numel())
             values = numbers[:, : block.entries.numel()]
             yield self._kernels.spmm(block.pattern.T, values, grad, to_weight)
             return
@@ -97,7 +97,7 @@ class SourceBinder:
 
     def _taken(self, rows: Tensor) -> Tensor:
         if isinstance(self._features, SparseFeatures):
-            entries = leading_rows(self._features.pattern, rows).entries
+            entries = self._reach.rows_of(self._features.pattern, rows.numel()).entries
             return self._features.values.index_select(0, entries).unsqueeze(0)
         return self._features.index_select(0, rows).unsqueeze(0)
 

@@ -55,6 +55,7 @@ class Reach:
         self.order = outputs
         self.sizes = [outputs.numel()]
         self.blocks: list[Block] = []
+        self._rows: dict[tuple[int, int], tuple[Pattern, Block]] = {}
         cuts: list[_Cut] = []
         for _ in range(depth):
             if cuts and self.sizes[-1] == self.sizes[-2]:
@@ -73,6 +74,14 @@ class Reach:
         for cut, rows, columns in zip(cuts, self.sizes, self.sizes[1:], strict=False):
             self.blocks.append(_block(cut, place, rows, columns))
         self.blocks += self.blocks[-1:] * (depth - len(cuts))
+
+    def rows_of(self, pattern: Pattern, size: int) -> Block:
+        """The rows of another pattern for the first ``size`` nodes; made only once."""
+        key = id(pattern), size
+        if key not in self._rows:
+            # The pattern is kept too, so that no other can get its number.
+            self._rows[key] = pattern, leading_rows(pattern, self.order[:size])
+        return self._rows[key][1]
 
     @property
     def depth(self) -> int:

@@ -1,0 +1,173 @@
+"""How the rows of a pattern are dealt out to the programs of a GPU kernel.
+
+Degrees of real graphs follow a power law: most rows have a handful of entries, a few
+have a million. So rows are cut into segments of at most 512 entries, and segments of
+about the same length are worked on together. Only rows that were cut need a second
+pass, which adds their parts in a fixed order.
+
+A schedule depends on the pattern alone. It is built at first use and kept in a weak
+dictionary rather than on the pattern: a pattern knows nothing of devices, its copies
+and pickles stay small, and a schedule goes when its pattern goes.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from gsebo.sparse.pattern import Pattern
+
+# Longest segment of each class.
+CLASSES = (512, 256, 128, 64, 32, 16, 8)
+# Rows of the last three classes are short.
+_SHORT = CLASSES.index(32)
+# Stored positions that a program holds where there is one number per entry.
+TILE = 512
+# Rows whose segments are worked on at about the same time, whatever their class, while
+# the memory that they share is still in the cache.
+_REGION = 2**10
+# Entries this close share a sector of memory, or nearly.
+_NEAR = 8
+
+Built = TypeVar("Built")
+
+
+class Segments(NamedTuple):
+    """Runs of stored positions of one row each; kernels take them as one argument.
+
+    Attributes:
+        begin: First stored position of each segment.
+        length: Its number of entries; zero for an empty row.
+        row: The row it belongs to.
+    """
+
+    begin: Tensor
+    length: Tensor
+    row: Tensor
+
+
+class Tiles(NamedTuple):
+    """Segments of one class that a program takes where an entry is one number.
+
+    Attributes:
+        first: First segment of each tile.
+        last: The one after its last.
+        rank: Number of the class.
+    """
+
+    first: Tensor
+    last: Tensor
+    rank: Tensor
+
+
+class Schedule(NamedTuple):
+    """The segments of a pattern: parts of cut rows, other long ones, short ones.
+
+    Attributes:
+        segments: Where they are.
+        class_ends: Number of parts; with the other long ones; of all segments.
+        part_begin: First part of each row that was cut, and ``num_parts`` at the end.
+        tiles: All segments, dealt out by class.
+    """
+
+    segments: Segments
+    class_ends: tuple[int, int, int]
+    part_begin: Tensor
+    tiles: Tiles
+
+    @property
+    def num_parts(self) -> int:
+        """Number of segments that are parts of a row that was cut."""
+        return self.class_ends[0]
+
+    @property
+    def num_long(self) -> int:
+        """Number of segments of rows with more than 32 entries, parts included."""
+        return self.class_ends[1]
+
+    @property
+    def num_cut(self) -> int:
+        """Number of rows that were cut."""
+        return self.part_begin.numel() - 1
+
+
+def per_pattern(build: Callable[[Pattern], Built]) -> Callable[[Pattern], Built]:
+    """Make ``build`` run once for each pattern."""
+    known: WeakKeyDictionary[Pattern, Built] = WeakKeyDictionary()
+
+    @wraps(build)
+    def look_up(pattern: Pattern) -> Built:
+        found = known.get(pattern)
+        if found is None:
+            found = known[pattern] = build(pattern)
+        return found
+
+    return look_up
+
+
+@per_pattern
+def schedule_of(pattern: Pattern) -> Schedule:
+    """Cut the rows of ``pattern`` and order the segments. Waits for the device."""
+    counts = pattern.row_counts
+    pieces = ((counts + CLASSES[0] - 1) // CLASSES[0]).clamp_(min=1)
+    size = int(pieces.sum())
+    each = torch.arange(pattern.num_rows, device=pattern.device)
+    row = each.repeat_interleave(pieces, output_size=size)
+    piece = torch.arange(size, device=pattern.device) - (pieces.cumsum(0) - pieces)[row]
+    count, of = counts[row], pieces[row]
+    # Parts of equal length: a row of 513 entries makes no part of one entry.
+    begin = piece * count // of
+    length = (piece + 1) * count // of - begin
+
+    rank = torch.zeros_like(row)
+    for shorter in CLASSES[1:]:
+        rank += count <= shorter
+    # The long ones start first, so that the device is not left waiting for them.
+    short = rank >= _SHORT
+    group = torch.where(short, (row // _REGION + 1) * len(CLASSES), 0) + rank
+    # Parts are at the front of their class.
+    order = (2 * group + (of == 1)).argsort(stable=True)
+
+    index = pattern.columns.dtype
+    cut = pieces[pieces > 1]
+    part_begin = torch.zeros(cut.numel() + 1, dtype=index, device=pattern.device)
+    part_begin[1:] = cut.cumsum(0)
+    segments = Segments(
+        begin=(pattern.indptr[row] + begin)[order].to(index),
+        length=length[order].to(torch.int32),
+        row=row[order].to(index),
+    )
+    ends = (int(part_begin[-1]), size - int(short.sum()), size)
+    return Schedule(segments, ends, part_begin, _deal(group[order], rank[order]))
+
+
+def _deal(group: Tensor, rank: Tensor) -> Tiles:
+    """Tiles of segments, given the group and the class of each segment."""
+    _, size = torch.unique_consecutive(group, return_counts=True)
+    end = size.cumsum(0)
+    rank = rank[end - 1]
+    per_tile = TILE // torch.tensor(CLASSES, device=group.device)[rank]
+    tiles = (size + per_tile - 1) // per_tile
+    of = torch.arange(len(size), device=group.device).repeat_interleave(tiles)
+    number = torch.arange(len(of), device=group.device) - (tiles.cumsum(0) - tiles)[of]
+    first = (end - size)[of] + number * per_tile[of]
+    last = torch.minimum(first + per_tile[of], end[of])
+    return Tiles(first.int(), last.int(), rank[of].int())
+
+
+@per_pattern
+def row_of_entry(pattern: Pattern) -> Tensor:
+    """Row of each entry, in entry order, as narrow as the other indices."""
+    rows = torch.empty_like(pattern.columns)
+    rows[pattern.entries.long()] = pattern.rows
+    return rows
+
+
+@per_pattern
+def entries_are_scattered(pattern: Pattern) -> bool:
+    """Whether entries that follow each other in a row mostly lie apart in memory."""
+    steps = pattern.entries.diff().abs_()
+    return bool((steps > _NEAR).sum() > steps.numel() // 2)
