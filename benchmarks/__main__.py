@@ -14,6 +14,7 @@ COMMANDS = {
     "memory": "peak memory by the number of inner steps",
     "replicas": "time of ten fits at once beside one",
     "scale": "time of one outer step by the number of edges",
+    "operators": "sparse operators on a GPU beside the floor of their memory traffic",
     "report": "render RESULTS.md from the stored lines",
 }
 _MODULES = {"fit": "whole_fit"}
@@ -23,7 +24,7 @@ def main(arguments: list[str]) -> None:
     """Run the benchmark that is named first."""
     name = arguments[0] if arguments else ""
     if name not in COMMANDS:
-        listed = "\n".join(f"  {key:10}{text}" for key, text in COMMANDS.items())
+        listed = "\n".join(f"  {key:11}{text}" for key, text in COMMANDS.items())
         asked = name in ("", "-h", "--help")
         given = "" if asked else f"no benchmark is called {name!r}.\n"
         print(f"{given}python -m benchmarks NAME [--help]\n{listed}", file=sys.stderr)

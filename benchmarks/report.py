@@ -18,6 +18,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Sequence[Line]], str]]] = {
     "memory": ("Memory by the number of inner steps", sections.memory),
     "replicas": ("Several fits at once", sections.replicas),
     "scale": ("One outer step by the number of edges", sections.scale),
+    "operators": ("Sparse operators on a GPU", sections.operators),
 }
 _INTRODUCTION = """\
 # Benchmarks

@@ -2,8 +2,12 @@
 
 import argparse
 import time
+from collections.abc import Callable
+from functools import partial
 from statistics import median
 from typing import Any
+
+from torch_geometric.data import Data
 
 from benchmarks.command_line import count
 from benchmarks.ours import Ours
@@ -29,6 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this benchmark."""
     parser.add_argument("--device", choices=list(_DEFAULTS), default="cpu")
     parser.add_argument("--edges", nargs="+", type=count, help="sizes of the graphs")
+    parser.add_argument(
+        "--degree", type=count, default=20, help="mean number of neighbours"
+    )
     parser.add_argument("--backbone", choices=BACKBONES, default="gcn")
     parser.add_argument("--hidden", type=count)
     parser.add_argument("--features", type=count)
@@ -50,26 +57,31 @@ def run(arguments: argparse.Namespace, records: Records) -> None:
         for edges in sorted(arguments.edges or sizes):
             line = {
                 "requested_edges": edges,
+                "degree": arguments.degree,
                 "backbone": setting.backbone,
                 "hidden": setting.hidden,
                 "features": arguments.features or features,
                 "tau": setting.tau,
                 "free_bytes": free,
             }
-            line |= measure(edges, line["features"], setting, arguments.rounds)
+            graph = partial(
+                power_law_graph,
+                edges,
+                degree=arguments.degree,
+                num_features=line["features"],
+                device=device,
+            )
+            line |= measure(graph, setting, arguments.rounds)
             records.add(line, device=device)
 
 
-def measure(edges: int, features: int, setting: Setting, rounds: int) -> dict[str, Any]:
-    """Time one outer step on a graph of about so many edges."""
-    found = unless_out_of_memory(lambda: _measure(edges, features, setting, rounds))
+def measure(graph: Callable[[], Data], setting: Setting, rounds: int) -> dict[str, Any]:
+    """Time one outer step on a graph, which is drawn here."""
+    found = unless_out_of_memory(lambda: _measure(graph(), setting, rounds))
     return {"outcome": OUT_OF_MEMORY} if found is None else found
 
 
-def _measure(
-    edges: int, features: int, setting: Setting, rounds: int
-) -> dict[str, Any]:
-    data = power_law_graph(edges, num_features=features, device=setting.device)
+def _measure(data: Data, setting: Setting, rounds: int) -> dict[str, Any]:
     begun = time.perf_counter()
     ours = Ours(data, setting)
     lane = Lane(ours.outer_step, ours.threads, setting.device)

@@ -93,8 +93,8 @@ def timing(lines: Sequence[Line]) -> str:
 
 def fit(lines: Sequence[Line]) -> str:
     """Seconds of a whole fit."""
-    case = ("dataset", "backbone", "hidden", "tau", "outer_steps")
-    lines = latest(lines, (*case, "who", "device"))
+    case = ("device", "dataset", "backbone", "hidden", "tau", "outer_steps")
+    lines = latest(lines, (*case, "who"))
 
     def cell(line: Line) -> str:
         ratio = line.get("times_slower_than_ours")
@@ -142,7 +142,7 @@ def memory(lines: Sequence[Line]) -> str:
 
 def replicas(lines: Sequence[Line]) -> str:
     """Seconds of several fits at once."""
-    keys = ("dataset", "backbone", "hidden", "tau", "outer_steps", "replicas")
+    keys = ("device", "dataset", "backbone", "hidden", "tau", "outer_steps", "replicas")
     rows = [
         [
             *(str(line[key]) for key in keys),
@@ -150,7 +150,7 @@ def replicas(lines: Sequence[Line]) -> str:
             number(line["seconds_of_all"]),
             _ratio(line["times_one"]),
         ]
-        for line in latest(lines, (*keys, "device"))
+        for line in latest(lines, keys)
     ]
     heads = [key.replace("_", " ") for key in keys]
     return table([*heads, "one, s", "all at once, s", "all / one"], rows)
@@ -158,7 +158,7 @@ def replicas(lines: Sequence[Line]) -> str:
 
 def scale(lines: Sequence[Line]) -> str:
     """Milliseconds by the number of edges, and the exponents."""
-    case = ("device", "backbone", "hidden", "features", "tau")
+    case = ("device", "backbone", "hidden", "features", "tau", "degree")
     lines = latest(lines, (*case, "requested_edges"))
     rows = [
         [
@@ -187,6 +187,27 @@ def scale(lines: Sequence[Line]) -> str:
                 f"{min(points)[0]} to {max(points)[0]} edges."
             )
     return "\n\n".join(parts)
+
+
+def operators(lines: Sequence[Line]) -> str:
+    """Milliseconds of each operator beside the floor."""
+    case = ("nodes", "edges", "channels", "batch", "operator")
+    rows = [
+        [
+            *(str(line[key]) for key in case),
+            number(line["milliseconds"]),
+            number(line["floor_milliseconds"]),
+            number(line["ratio"]),
+        ]
+        for line in latest(lines, (*case, "device"))
+    ]
+    return "\n\n".join(
+        [
+            "The floor is the bytes that have to be moved at 4.3 TB/s; single numbers "
+            "that lie scattered count as the 32 bytes of a memory sector.",
+            table([*case, "ms", "floor, ms", "ratio"], rows),
+        ]
+    )
 
 
 def _measured(line: Line | None, key: str) -> str:
