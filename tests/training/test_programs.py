@@ -16,6 +16,8 @@ from gsebo.bilevel.derivatives import FirstDerivatives
 from gsebo.bilevel.recorded import RecordedDerivatives
 from gsebo.bilevel.tree import flatten
 from gsebo.methods.prepare import PreparedGraph
+from gsebo.sparse.symbol import Untraceable
+from gsebo.sparse.tape import backend
 from gsebo.training import NodeClassification
 
 BACKBONES: dict[str, dict[str, Any]] = {
@@ -171,6 +173,18 @@ def test_what_has_no_kernels_is_left_to_autograd(options: dict[str, Any]) -> Non
     assert torch.isfinite(truth[0])
     logits = problem.logits(weights, outer, None)
     assert torch.equal(problem.scores(weights, outer), logits)
+
+
+def test_a_device_without_kernels_is_left_to_autograd(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none_for(like: Tensor) -> None:
+        raise Untraceable(str(like.device))
+
+    monkeypatch.setattr(backend, "tape_kernels_for", none_for)
+    problem = problem_on(graph())
+    assert problem.programs is None
+    assert problem.derivatives(problem.initial_outer()) is None
 
 
 def test_nothing_is_left_of_a_diverged_step() -> None:

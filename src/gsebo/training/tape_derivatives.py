@@ -14,7 +14,7 @@ from gsebo.bilevel.autodiff import vjp
 from gsebo.bilevel.derivatives import Derivatives
 from gsebo.bilevel.tree import require_grad
 from gsebo.sparse import Noise
-from gsebo.sparse.tape import Program, Reach, Tape, trace
+from gsebo.sparse.tape import Program, Reach, Tape, backend, trace
 
 if TYPE_CHECKING:
     from gsebo.training.problem import NodeClassification
@@ -40,6 +40,8 @@ class Programs:
     def __init__(self, problem: NodeClassification, seeds: list[int]) -> None:
         self._problem = problem
         self._seeds = seeds
+        # Asked here, so that nothing is found missing in the middle of a fit.
+        backend.tape_kernels_for(problem.initial_strengths)
         self._outer: dict[bool, Program] = {}
         # Dropout is only written down where there is some.
         self._tape, self._quiet_tape = (

@@ -23,6 +23,7 @@ from gsebo.sparse.kernels.numba_attention_loops import (
     weighted_sums,
 )
 from gsebo.sparse.kernels.numba_compile import bind
+from gsebo.sparse.kernels.numba_noise import drop_arguments
 from gsebo.sparse.pattern import Pattern
 
 Call = Callable[[], None]
@@ -268,11 +269,6 @@ def _drop_arguments(step: AttentionStep) -> Any:
     drop = step.drop or Drop.none(replicas, entries)
     return (
         step.drop is not None,
-        drop.seeds.numpy(),
-        drop.step.numpy(),
-        np.int64(drop.site),
-        np.uint32(min(drop.threshold, 2**32 - 1)),
-        step.strength.numpy().dtype.type(2**32 / drop.threshold),
-        drop.positions.numpy(),
+        *drop_arguments(drop, step.strength),
         np.int64(step.whole_entries),
     )

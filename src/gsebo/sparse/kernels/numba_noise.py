@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 from numba import njit
+from torch import Tensor
+
+from gsebo.sparse.kernels.drop import Drop
 
 _INLINED: dict[str, Any] = {"cache": True, "nogil": True, "inline": "always"}
 
@@ -39,3 +42,15 @@ def site_keys(seed, step, site):  # type: ignore[no-untyped-def]
         word = np.uint32(number & 0xFFFFFFFF)
         key = mix(np.uint32(key + word + np.uint32(0x9E3779B9)))
     return key, mix(np.uint32(key ^ np.uint32(0x85A308D3)))
+
+
+def drop_arguments(drop: Drop, like: Tensor) -> tuple[Any, ...]:
+    """A dropout as kernels take it, for numbers like these."""
+    return (
+        drop.seeds.numpy(),
+        drop.step.numpy(),
+        np.int64(drop.site),
+        np.uint32(min(drop.threshold, 2**32 - 1)),
+        like.numpy().dtype.type(2**32 / drop.threshold),
+        drop.positions.numpy(),
+    )

@@ -19,7 +19,7 @@ from gsebo.sparse.kernels.numba_attention import attention_back as attention_bac
 from gsebo.sparse.kernels.numba_attention import attention_forward as attention_forward
 from gsebo.sparse.kernels.numba_attention import attention_memory as attention_memory
 from gsebo.sparse.kernels.numba_compile import bind, compile_twice
-from gsebo.sparse.kernels.numba_noise import draw, site_keys
+from gsebo.sparse.kernels.numba_noise import draw, drop_arguments, site_keys
 from gsebo.sparse.kernels.numba_pointwise import (
     ADD,
     CHUNK,
@@ -150,7 +150,7 @@ def widen(number: Tensor, tangent: Tensor, out: Tensor) -> Call:
 
 def drop_values(values: Tensor, drop: Drop, out: Tensor) -> Call:
     """``out[replica] = dropout(values)``, with a mask of its own for each replica."""
-    drawn = _drop_arguments(drop, out.dtype)
+    drawn = drop_arguments(drop, out)
     work = _DRAW * out.numel()
     return bind(_DROP_VALUES, work, values.numpy(), *drawn, out.numpy())
 
@@ -256,17 +256,5 @@ def _bias_arguments(bias: tuple[Tensor, Tensor] | None, like: Tensor) -> Any:
 def _optional_drop(drop: Drop | None, like: Tensor) -> Any:
     if drop is None:
         drop = Drop.none(like.shape[0], like.shape[1])
-        return False, *_drop_arguments(drop, like.dtype)
-    return True, *_drop_arguments(drop, like.dtype)
-
-
-def _drop_arguments(drop: Drop, dtype: torch.dtype) -> Any:
-    number = torch.empty(0, dtype=dtype).numpy().dtype.type
-    return (
-        drop.seeds.numpy(),
-        drop.step.numpy(),
-        np.int64(drop.site),
-        np.uint32(min(drop.threshold, 2**32 - 1)),
-        number(2**32 / drop.threshold),
-        drop.positions.numpy(),
-    )
+        return False, *drop_arguments(drop, like)
+    return True, *drop_arguments(drop, like)
