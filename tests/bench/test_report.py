@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from benchmarks.exponent import fit_exponent
 from benchmarks.failure import BenchmarkError
-from benchmarks.records import Records, read_lines
-from benchmarks.report import render
+from benchmarks.records import RESULTS, Records, read_lines
+from benchmarks.report import PAGE, render
 
 CASE = {"dataset": "cora", "backbone": "gcn", "hidden": 16, "tau": 10}
 RATIO = {"median": 8.5, "min": 7.25}
@@ -89,7 +89,7 @@ def test_fit_and_replicas(folder: Path) -> None:
 
 
 def test_scale(folder: Path) -> None:
-    case = {"backbone": "gcn", "hidden": 16, "features": 32, "tau": 5}
+    case = {"backbone": "gcn", "hidden": 16, "features": 32, "tau": 5, "degree": 20}
     sizes = (10**4, 10**5, 10**6, 10**7)
     lines = [
         {**case, "requested_edges": edges, "edges": edges, "nodes": edges // 20}
@@ -99,8 +99,12 @@ def test_scale(folder: Path) -> None:
     ]
     store(folder, "scale", *lines)
     page = render(folder)
-    assert "| cpu | gcn | 16 | 32 | 5 | 500000 | 10000000 | 1000 | - |" in page
+    assert "| cpu | gcn | 16 | 32 | 5 | 20 | 500000 | 10000000 | 1000 | - |" in page
     assert "time ~ edges^1.00 from 100000 to 10000000 edges" in page
+
+
+def test_the_page_is_what_the_stored_lines_say() -> None:
+    assert PAGE.read_text("utf-8") == render(RESULTS)
 
 
 def test_lines_say_what_they_were_measured_on(folder: Path) -> None:
