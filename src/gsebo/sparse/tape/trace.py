@@ -121,6 +121,7 @@ def trace(
     builder = _Builder()
     builder.step_of(output.node)
     steps = tuple(builder.steps)
+    _require_bindable(steps)
     shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
     return Tape(steps, shapes, _depths(steps))
 
@@ -169,6 +170,34 @@ def _chain(node: Node) -> tuple[Node, Pointwise | None]:
     if isinstance(node, Bias):
         done, node = replace(done, bias=node.weight), node.argument
     return node, None if node is start else done
+
+
+def _require_bindable(steps: tuple[Step, ...]) -> None:
+    """Refuse what programs leave out because no network of ours does it."""
+    used: set[str] = set()
+    features = {number for number, step in enumerate(steps) if not step.arguments}
+    for number, step in enumerate(steps):
+        for name in _weights_of(step):
+            if name in used:
+                raise Untraceable(f"the weight {name} used twice")
+            used.add(name)
+        if features.isdisjoint(step.arguments):
+            continue
+        if step.pointwise is None and not isinstance(step.node, Product):
+            raise Untraceable("features that are not multiplied by a weight first")
+        if step.pointwise is not None:
+            dropped = Pointwise(site=step.pointwise.site, rate=step.pointwise.rate)
+            if step.pointwise != dropped:
+                raise Untraceable("a function of the features")
+            features.add(number)
+
+
+def _weights_of(step: Step) -> Iterator[str]:
+    if step.pointwise is not None:
+        # A bias may be added in several chains: its gradients are added too.
+        return
+    if isinstance(step.node, Product | Attend):
+        yield step.node.weight
 
 
 def _depths(steps: tuple[Step, ...]) -> tuple[int, ...]:
