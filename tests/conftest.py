@@ -1,3 +1,4 @@
+import os
 import warnings
 from pathlib import Path
 
@@ -9,9 +10,20 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import torch_geometric  # noqa: F401
 
+_GIVEN = os.environ.get("GSEBO_DATA")
+
 # A busy machine may take long for one example.
 settings.register_profile("gsebo", deadline=None)
 settings.load_profile("gsebo")
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder with the datasets as .npz and their raw files."""
+    folder = Path(_GIVEN) if _GIVEN else Path(__file__).parents[2] / "shared/data"
+    if not (folder / "cora.npz").is_file():
+        pytest.skip("no folder of datasets: set GSEBO_DATA")
+    return folder
 
 
 @pytest.fixture(autouse=True)

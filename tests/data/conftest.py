@@ -1,21 +1,9 @@
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch_geometric.data import Data
-
-_GIVEN = os.environ.get("GSEBO_DATA")
-
-
-@pytest.fixture(scope="session")
-def shared() -> Path:
-    """The folder with the datasets as .npz and their raw files."""
-    folder = Path(_GIVEN) if _GIVEN else Path(__file__).parents[3] / "shared/data"
-    if not (folder / "cora.npz").is_file():
-        pytest.skip("no folder of datasets: set GSEBO_DATA")
-    return folder
 
 
 @pytest.fixture

@@ -91,3 +91,9 @@ def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Te
     """Standard normal numbers that depend on ``seed`` only."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def empty(rows: int, columns: int) -> Positions:
+    """A pattern without any entry."""
+    nowhere = torch.empty(0, dtype=torch.int64)
+    return Positions(nowhere, nowhere, rows, columns)

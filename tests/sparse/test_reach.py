@@ -1,14 +1,18 @@
 """The surroundings of some nodes: exactly what their outputs depend on."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gsebo.data import canonicalise, load
 from gsebo.errors import InvalidInput
 from gsebo.sparse import Pattern
 from gsebo.sparse.tape import Reach
 from gsebo.sparse.tape.reach import leading_rows
+from gsebo.structure import Topology
 
 
 def random_pattern(size: int, entries: int, seed: int) -> Pattern:
@@ -83,3 +87,13 @@ def test_bad_input_is_refused() -> None:
     flat = Pattern.from_positions(torch.tensor([0]), torch.tensor([2]), 2, 3)
     with pytest.raises(InvalidInput, match="expected a square one"):
         Reach(flat, torch.tensor([0]), 1)
+
+
+def test_the_example_in_the_documentation(shared: Path) -> None:
+    data = load("pubmed", data_dir=shared)
+    graph = Topology.of(canonicalise(data), self_loops=True, device="cpu")
+    labelled = data.train_mask.nonzero().squeeze(-1)
+    reach = Reach(graph.pattern, labelled, 2)
+    text = (Path(__file__).parents[2] / "docs" / "speed.md").read_text("utf-8")
+    said = f"{len(labelled)} labelled nodes of PubMed depends on {reach.sizes[-1]:,} of"
+    assert f"{said} its {data.num_nodes:,}" in " ".join(text.split())

@@ -12,7 +12,7 @@ from torch_geometric.nn import GCN as PyGGCN
 
 from gsebo import GSEBO, generate_graph
 from gsebo.bilevel import Tree
-from gsebo.bilevel.derivatives import FirstDerivatives
+from gsebo.bilevel.derivatives import AutogradDerivatives
 from gsebo.bilevel.recorded import RecordedDerivatives
 from gsebo.bilevel.tree import flatten
 from gsebo.methods.prepare import PreparedGraph
@@ -169,7 +169,8 @@ def test_what_has_no_kernels_is_left_to_autograd(options: dict[str, Any]) -> Non
     problem = problem_on(graph(), **options)
     weights, outer, _ = somewhere(problem)
     assert problem.derivatives(outer) is None
-    truth = FirstDerivatives(problem, outer).outer_gradient(weights, direct_term=True)
+    plain = AutogradDerivatives(problem, outer)
+    truth = plain.outer_gradient(weights, direct_term=True)
     assert torch.isfinite(truth[0])
     logits = problem.logits(weights, outer, None)
     assert torch.equal(problem.scores(weights, outer), logits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import final
 
 import torch
 from torch import Tensor
@@ -13,8 +14,8 @@ from gsebo.bilevel.problem import BilevelProblem
 from gsebo.bilevel.tree import Tree, detach, require_grad
 
 
-class Derivatives(ABC):
-    """Derivatives of the two losses at fixed outer variables ``Z``."""
+class FirstDerivatives(ABC):
+    """First derivatives of the two losses at fixed outer variables ``Z``."""
 
     @abstractmethod
     def inner_gradient(self, weights: Tree, step: int) -> tuple[Tree, Tensor]:
@@ -31,6 +32,10 @@ class Derivatives(ABC):
             trees a missing name means zero, and without the direct term the second is
             empty.
         """
+
+
+class Derivatives(FirstDerivatives):
+    """The same with second derivatives of the inner loss."""
 
     @abstractmethod
     def pull_back(self, weights: Tree, step: int, cotangent: Tree) -> Tree:
@@ -59,8 +64,9 @@ def known_derivatives(problem: BilevelProblem, outer: Tree) -> Derivatives | Non
     return None
 
 
-class FirstDerivatives(Derivatives):
-    """By autograd, without second derivatives: enough to train."""
+@final
+class AutogradDerivatives(FirstDerivatives):
+    """By autograd, which records one loss at a time."""
 
     def __init__(self, problem: BilevelProblem, outer: Tree) -> None:
         self._problem = problem
@@ -82,15 +88,7 @@ class FirstDerivatives(Derivatives):
         by_weights, by_outer = gradient(loss, weights, outer if direct_term else {})
         return loss.detach(), by_weights, by_outer
 
-    def pull_back(self, weights: Tree, step: int, cotangent: Tree) -> Tree:
-        """There is none."""
-        raise NotImplementedError("training needs no second derivatives")
 
-    def gathered(self) -> Tree:
-        """Nothing was gathered."""
-        return {}
-
-
-def first_derivatives(problem: BilevelProblem, outer: Tree) -> Derivatives:
+def first_derivatives(problem: BilevelProblem, outer: Tree) -> FirstDerivatives:
     """Return the derivatives that training needs, the problem's own if it has any."""
-    return known_derivatives(problem, outer) or FirstDerivatives(problem, outer)
+    return known_derivatives(problem, outer) or AutogradDerivatives(problem, outer)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from gsebo.bilevel.derivatives import Derivatives
+from gsebo.bilevel.derivatives import FirstDerivatives
 from gsebo.bilevel.hypergradient import Iterate
 from gsebo.bilevel.inner import advance
 from gsebo.bilevel.optimizer import Optimizer
@@ -11,7 +11,7 @@ from gsebo.bilevel.optimizer import Optimizer
 
 @torch.no_grad()
 def descend(
-    derivatives: Derivatives, optimizer: Optimizer, iterate: Iterate, steps: int
+    derivatives: FirstDerivatives, optimizer: Optimizer, iterate: Iterate, steps: int
 ) -> tuple[Iterate, list[Tensor]]:
     """Take inner steps with fixed ``Z``; return the last iterate and the losses."""
     losses = []

@@ -7,7 +7,7 @@ from typing import NamedTuple, final
 from torch import Tensor
 
 from gsebo.bilevel.autodiff import vjp
-from gsebo.bilevel.derivatives import Derivatives, FirstDerivatives
+from gsebo.bilevel.derivatives import AutogradDerivatives, Derivatives
 from gsebo.bilevel.graph_memory import graph_bytes
 from gsebo.bilevel.inner import inner_gradient
 from gsebo.bilevel.problem import BilevelProblem
@@ -45,7 +45,7 @@ class RecordedDerivatives(Derivatives):
     ) -> None:
         self._problem = problem
         self._outer = require_grad(outer)
-        self._first = FirstDerivatives(problem, outer)
+        self._first = AutogradDerivatives(problem, outer)
         self._steps = steps
         self._kept_graphs = kept_graphs
         self._graph_memory = graph_memory
