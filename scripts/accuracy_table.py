@@ -67,6 +67,8 @@ def all_trials(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for backbone, dataset, method, seed in itertools.product(
         backbones, options.datasets, options.methods, range(options.seeds)
     ):
+        if not works_with(method, backbone):
+            continue
         for choice in itertools.product(*varied):
             yield {
                 "dataset": dataset,
@@ -77,6 +79,14 @@ def all_trials(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 "seed": seed,
                 "device": options.device,
             }
+
+
+def works_with(method: str, backbone: str) -> bool:
+    """Whether a method takes a network."""
+    from gsebo.methods import METHODS
+
+    names = METHODS[method].backbones
+    return not names or backbone in names
 
 
 def parse(text: str) -> Any:
@@ -98,13 +108,15 @@ def run_trial(trial: dict[str, Any]) -> dict[str, Any]:
     torch.set_num_threads(1)
     data = gsebo.load_data(trial["dataset"])
     estimator = METHODS[trial["method"]].estimator
-    preset = trial["preset"]
-    wanted = preset_parameters(preset, trial["backbone"]) if preset != "none" else {}
+    wanted: dict[str, Any] = {}
+    if trial["preset"] != "none":
+        where = {key: trial[key] for key in ("backbone", "method", "dataset")}
+        wanted = preset_parameters(trial["preset"], **where)
     wanted |= trial["set"]
     known = estimator().get_params(deep=False)
     parameters = {name: value for name, value in wanted.items() if name in known}
     model = estimator(
-        trial["backbone"],
+        backbone=trial["backbone"],
         device=trial["device"],
         random_state=trial["seed"],
         **parameters,
@@ -120,6 +132,7 @@ def run_trial(trial: dict[str, Any]) -> dict[str, Any]:
         "best_step": model.best_step_,
         "outer_iterations": len(model.history_),
         "seconds": round(time.perf_counter() - begun, 3),
+        "new_edges": model.new_edge_index_.shape[1],
         "versions": {"gsebo": gsebo.__version__, "torch": torch.__version__},
     }
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import gsebo
+from gsebo.methods import METHODS
 
 MODULES = sorted(
     ["gsebo"]
@@ -52,18 +53,27 @@ def test_type_checkers_see_the_same_names() -> None:
     assert seen == set(gsebo.__all__)
 
 
-@pytest.mark.parametrize("name", ["GSEBO", "Frozen", "Vanilla", "Checkpoint"])
+ESTIMATORS = [info.estimator for info in METHODS.values()]
+
+
+@pytest.mark.parametrize("name", [*(e.__name__ for e in ESTIMATORS), "Checkpoint"])
 def test_public_methods_are_documented(name: str) -> None:
     for key, value in inspect.getmembers(getattr(gsebo, name), inspect.isfunction):
         if not key.startswith("_") and value.__module__.startswith("gsebo"):
             assert value.__doc__, key
 
 
-@pytest.mark.parametrize("name", ["GSEBO", "Frozen", "Vanilla"])
-def test_every_parameter_is_documented(name: str) -> None:
-    estimator = getattr(gsebo, name)
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_every_parameter_is_documented(estimator: type) -> None:
+    """In the class itself, or where it has the parameter from."""
+    texts = [inspect.getdoc(each) or "" for each in estimator.__mro__]
     for parameter in inspect.signature(estimator).parameters:
-        assert f"\n    {parameter}: " in inspect.getdoc(estimator), parameter
+        assert any(f"\n    {parameter}: " in text for text in texts), parameter
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_every_estimator_is_public(estimator: type) -> None:
+    assert getattr(gsebo, estimator.__name__) is estimator
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -19,8 +19,24 @@ if TYPE_CHECKING:
     from gsebo.data import apply_split as apply_split
     from gsebo.data import generate_graph as generate_graph
     from gsebo.data import load as load_data
+    from gsebo.methods import BGCN as BGCN
     from gsebo.methods import GSEBO as GSEBO
+    from gsebo.methods import IDGL as IDGL
+    from gsebo.methods import LDS as LDS
+    from gsebo.methods import MAGNA as MAGNA
+    from gsebo.methods import VGCN as VGCN
+    from gsebo.methods import AdaEdge as AdaEdge
+    from gsebo.methods import DropEdge as DropEdge
     from gsebo.methods import Frozen as Frozen
+    from gsebo.methods import GAugM as GAugM
+    from gsebo.methods import GAugO as GAugO
+    from gsebo.methods import MLPControl as MLPControl
+    from gsebo.methods import NeuralSparse as NeuralSparse
+    from gsebo.methods import ProGNN as ProGNN
+    from gsebo.methods import PTDNet as PTDNet
+    from gsebo.methods import Retrain as Retrain
+    from gsebo.methods import SingleLevel as SingleLevel
+    from gsebo.methods import TrainVal as TrainVal
     from gsebo.methods import Vanilla as Vanilla
     from gsebo.methods import check_hypergradient as check_hypergradient
     from gsebo.methods import load_model as load_model
@@ -31,6 +47,22 @@ if TYPE_CHECKING:
 _LAZY = {
     "GSEBO": ("gsebo.methods", "GSEBO"),
     "Checkpoint": ("gsebo.training", "Checkpoint"),
+    "AdaEdge": ("gsebo.methods", "AdaEdge"),
+    "BGCN": ("gsebo.methods", "BGCN"),
+    "DropEdge": ("gsebo.methods", "DropEdge"),
+    "GAugM": ("gsebo.methods", "GAugM"),
+    "GAugO": ("gsebo.methods", "GAugO"),
+    "IDGL": ("gsebo.methods", "IDGL"),
+    "LDS": ("gsebo.methods", "LDS"),
+    "MAGNA": ("gsebo.methods", "MAGNA"),
+    "MLPControl": ("gsebo.methods", "MLPControl"),
+    "NeuralSparse": ("gsebo.methods", "NeuralSparse"),
+    "PTDNet": ("gsebo.methods", "PTDNet"),
+    "ProGNN": ("gsebo.methods", "ProGNN"),
+    "Retrain": ("gsebo.methods", "Retrain"),
+    "SingleLevel": ("gsebo.methods", "SingleLevel"),
+    "TrainVal": ("gsebo.methods", "TrainVal"),
+    "VGCN": ("gsebo.methods", "VGCN"),
     "Frozen": ("gsebo.methods", "Frozen"),
     "Vanilla": ("gsebo.methods", "Vanilla"),
     "add_inter_class_edges": ("gsebo.data", "add_inter_class_edges"),
@@ -52,11 +84,27 @@ _PACKAGES = (
 )
 
 __all__ = [
+    "BGCN",
     "GSEBO",
+    "IDGL",
+    "LDS",
+    "MAGNA",
+    "VGCN",
+    "AdaEdge",
     "Checkpoint",
+    "DropEdge",
     "Frozen",
+    "GAugM",
+    "GAugO",
     "InputWarning",
     "InvalidInput",
+    "MLPControl",
+    "NeuralSparse",
+    "PTDNet",
+    "ProGNN",
+    "Retrain",
+    "SingleLevel",
+    "TrainVal",
     "Vanilla",
     "__version__",
     "add_inter_class_edges",

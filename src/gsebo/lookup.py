@@ -20,10 +20,19 @@ def lookup(kind: str, name: str, choices: Mapping[str, T]) -> T:
     >>> lookup("method", "GSEBO", {"gsebo": 1})
     1
     """
+    return choices[own_name(kind, name, choices)]
+
+
+def own_name(kind: str, name: str, choices: Mapping[str, T]) -> str:
+    """Return the name under which ``name`` is among the choices.
+
+    >>> own_name("method", "GAUG-M", {"gaug_m": 1})
+    'gaug_m'
+    """
     if not isinstance(name, str):
         expected = f"expected one of: {', '.join(choices)}."
         raise InvalidInput(f"{name!r} given as {kind}; {expected}")
-    by_name = {normalise(key): value for key, value in choices.items()}
+    by_name = {normalise(key): key for key in choices}
     wanted = normalise(name)
     if wanted in by_name:
         return by_name[wanted]

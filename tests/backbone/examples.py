@@ -11,6 +11,7 @@ from gsebo.backbone.base import Backbone, Features
 from gsebo.backbone.gat import GAT
 from gsebo.backbone.gcn import GCN
 from gsebo.backbone.jk import JKNet
+from gsebo.backbone.magna import MAGNANet
 from gsebo.backbone.mlp import MLP
 from gsebo.backbone.sage import SAGE
 from gsebo.data.canonical import canonicalise
@@ -81,6 +82,7 @@ NATIVE: dict[str, Callable[[], Backbone]] = {
     "jk max": lambda: JKNet(*SIZES, mode="max"),
     "jk lstm": lambda: JKNet(*SIZES, mode="lstm"),
     "jk sage": lambda: JKNet(*SIZES, convolution="sage", mode="max"),
+    "magna": lambda: MAGNANet(*SIZES, dropout=0.5, heads=2, hops=3, top_k=2),
     "mlp": lambda: MLP(*SIZES),
 }
 

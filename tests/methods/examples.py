@@ -29,12 +29,87 @@ _QUICK: dict[str, Any] = {
     "random_state": 0,
 }
 
+# What a method needs beside those to fit as fast.
+QUICK_OF: dict[str, dict[str, Any]] = {
+    "retrain": {"method_options": {"max_outer_steps": 4}},
+    # Hot, because a cold sample is as sensitive to rounding as a coin on its edge.
+    "vgcn": {
+        "samples": 2,
+        "test_samples": 2,
+        "inner_lr": 0.01,
+        "prior_temperature": 0.5,
+        "posterior_temperature": 0.5,
+    },
+    "idgl": {"max_iterations": 2},
+    "ptdnet": {"passes": 2, "power_iterations": 2, "structure_lr": 0.1},
+    "bgcn": {
+        "warmup_epochs": 5,
+        "refit_every": 3,
+        "average_after": 9,
+        "random_iterations": 3,
+        "refit_iterations": 2,
+    },
+    "gaug_m": {"predictor_epochs": 3, "predictor_hidden": 4, "predictor_dim": 3},
+    "gaug_o": {
+        "pretrain_edge_epochs": 2,
+        "pretrain_weight_epochs": 2,
+        "predictor_hidden": 4,
+        "predictor_dim": 3,
+    },
+    "magna": {"backbone_options": {"heads": 2, "hops": 2}},
+    "lds": {"max_inner_steps": 6, "max_episodes": 2, "test_samples": 2},
+}
+
+# Options with which a method draws nothing at random but the initial weights, so that
+# permuted nodes give permuted output; None where there are none.
+_CALM: dict[str, dict[str, Any] | None] = {
+    "retrain": {"method_options": {"dropout": 0.0, "max_outer_steps": 4}},
+    "vgcn": None,  # Every pair of nodes has noise of its own.
+    "idgl": {"graph_dropout": 0.0, "embedding_dropout": 0.0},
+    "bgcn": None,  # It trains on graphs that are drawn.
+    "dropedge": {"drop_rate": 0.0},
+    "gaug_m": {"predictor": "gae"},
+    # Every graph that is drawn is the given one.
+    "gaug_o": {"alpha": 0.0},
+    # Every step draws Gumbel noise; without it there would be no method.
+    "neuralsparse": None,
+    # So hot that the noise of the gates is lost in rounding.
+    "ptdnet": {"init_temperature": 1e12},
+    "magna": {
+        "backbone_options": {
+            "heads": 2,
+            "attention_dropout": 0.0,
+            "edge_dropout": 0.0,
+            "feed_forward_dropout": 0.0,
+        }
+    },
+    # Without outer steps every edge stays certain; and halves are drawn by number.
+    "lds": {"outer_lr": 0.0, "stop_on": "val"},
+}
+
+# Those for which both directions of an edge are one thing, or nothing.
+UNDIRECTED = {"lds", "mlp", "prognn", "vgcn"}
+
+CALM_NAMES = [name for name in NAMES if _CALM.get(name, {}) is not None]
+
+
+def calm(name: str, **changes: Any) -> GraphClassifier:
+    """A quick estimator without dropout or anything else that is drawn at each step."""
+    return quick(name, dropout=0.0, **(_CALM.get(name) or {}) | changes)
+
+
+def supported(name: str, backbone: str) -> bool:
+    """Whether a method works with a network."""
+    names = METHODS[name].backbones
+    return not names or backbone in names
+
 
 def quick(name: str, **changes: Any) -> GraphClassifier:
     """An estimator that fits in some ten milliseconds."""
     estimator = METHODS[name].estimator
     taken = signature(estimator).parameters
-    return estimator(**{k: v for k, v in _QUICK.items() if k in taken} | changes)
+    common = {k: v for k, v in _QUICK.items() if k in taken}
+    return estimator(**common | QUICK_OF.get(name, {}) | changes)
 
 
 def small_graph(num_nodes: int = 60, **changes: Any) -> Data:

@@ -70,6 +70,8 @@ def test_fit_returns_self_and_learns_names_with_an_underscore(
         "strength_",
         "initial_strength_",
         "loop_strength_",
+        "new_edge_index_",
+        "new_edge_strength_",
         "history_",
         "best_step_",
         "graph_",
@@ -87,10 +89,13 @@ def test_what_is_learned_has_the_documented_form(name: str, data: Data) -> None:
     assert torch.equal(model.transduction_, model.probability_.argmax(-1))
     assert model.strength_.shape[-1] == num_edges
     assert model.initial_strength_.shape == (num_edges,)
-    assert model.loop_strength_.shape[-1] == num_nodes
-    for strength in (model.strength_, model.loop_strength_):
+    strengths = [model.strength_]
+    if model.model_.backbone.self_loops:
+        assert model.loop_strength_.shape[-1] == num_nodes
+        strengths.append(model.loop_strength_)
+    for strength in strengths:
         assert 0 <= float(strength.min()) <= float(strength.max()) <= 1
-    assert torch.equal(model.graph_.edge_strength, model.strength_)
+    assert torch.equal(model.graph_.edge_strength, model.strength_.movedim(-1, 0))
     assert torch.equal(model.graph_.edge_index, data.edge_index)
     assert model.seed_ == 0
 

@@ -2,27 +2,75 @@
 
 import pytest
 
-from gsebo import GSEBO, InvalidInput
+from gsebo import InvalidInput
 from gsebo.backbone import BACKBONES
-from gsebo.methods.presets import PRESETS, preset_parameters
+from gsebo.data import DATASETS
+from gsebo.methods import METHODS
+from gsebo.methods.presets import Rule, preset_parameters, presets
+
+RULES = [(name, rule) for name, rules in presets().items() for rule in rules]
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("backbone", BACKBONES)
-def test_every_preset_is_usable(preset: str, backbone: str) -> None:
-    parameters = preset_parameters(preset, backbone)
-    GSEBO(backbone, **parameters).check_parameters()
-    parameters["changed"] = True
-    assert "changed" not in preset_parameters(preset, backbone)
+def as_list(names: str | list[str] | None) -> list[str]:
+    if names is None:
+        return []
+    return [names] if isinstance(names, str) else names
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_names_backbones_that_exist(preset: str) -> None:
-    assert set(PRESETS[preset]) <= set(BACKBONES)
+@pytest.mark.parametrize("preset", presets())
+@pytest.mark.parametrize("method", METHODS)
+def test_every_preset_is_usable(preset: str, method: str) -> None:
+    estimator = METHODS[method].estimator
+    known = estimator().get_params(deep=False)
+    for backbone in METHODS[method].backbones or BACKBONES:
+        for dataset in DATASETS:
+            found = preset_parameters(preset, backbone, method=method, dataset=dataset)
+            taken = {name: value for name, value in found.items() if name in known}
+            estimator(backbone, **taken).check_parameters()
+
+
+@pytest.mark.parametrize(("preset", "rule"), RULES)
+def test_a_rule_names_what_exists(preset: str, rule: Rule) -> None:
+    methods = as_list(rule.method)
+    assert set(methods) <= set(METHODS)
+    assert set(as_list(rule.backbone)) <= set(BACKBONES)
+    assert set(as_list(rule.dataset)) <= set(DATASETS)
+    taken = set().union(
+        *(METHODS[name].estimator().get_params() for name in methods or METHODS)
+    )
+    assert set(rule.parameters) <= taken
+
+
+def test_a_result_is_the_callers_own() -> None:
+    first = preset_parameters("gaug", "sage", method="vanilla")
+    first["backbone_options"]["aggregator"] = "changed"
+    first["changed"] = True
+    second = preset_parameters("gaug", "sage", method="vanilla")
+    assert second["backbone_options"]["aggregator"] == "gcn"
+    assert "changed" not in second
 
 
 def test_a_backbone_that_a_preset_does_not_name() -> None:
     assert preset_parameters("paper", "GATv2") == {}
+
+
+def test_later_rules_win_and_options_add_up() -> None:
+    assert preset_parameters("gaug", "gat", method="vanilla")["hidden_channels"] == 16
+    assert preset_parameters("gaug", "gcn", method="vanilla")["hidden_channels"] == 128
+    found = preset_parameters("gaug", "sage", method="vanilla")
+    assert found["backbone_options"] == {"aggregator": "gcn", "input_dropout": False}
+
+
+def test_published_values_belong_to_their_dataset() -> None:
+    published = {"method": "dropedge", "backbone": "gcn", "preset": "gaug"}
+    assert preset_parameters(**published, dataset="Cora")["drop_rate"] == 0.067
+    assert preset_parameters(**published, dataset="air_usa")["drop_rate"] == 0.194
+    assert "drop_rate" not in preset_parameters(**published, dataset="pubmed")
+
+
+def test_what_was_tuned_on_test_says_so() -> None:
+    tuned = [rule for _, rule in RULES if rule.dataset and rule.method == "dropedge"]
+    assert tuned and all("tuned on test" in rule.note for rule in tuned)
 
 
 def test_an_unknown_preset() -> None:

@@ -47,7 +47,7 @@ def same_bits(one: list[Tensor], other: list[Tensor]) -> bool:
 
 def test_the_cache_on_disk_keeps_the_variants_apart() -> None:
     """It knows a kernel by file, qualified name and line, and by no option."""
-    assert len(VARIANTS) == 5 + 5
+    assert len(VARIANTS) == 6 + 5
     for serial, twin in VARIANTS.values():
         assert serial.py_func.__qualname__ != twin.py_func.__qualname__
         assert serial.py_func.__name__ != twin.py_func.__name__

@@ -11,6 +11,9 @@ from gsebo.sparse import Noise, Pattern, SparseFeatures, dropout
 Features = Tensor | SparseFeatures
 """Node features ``[nodes, channels]``, dense or sparse."""
 
+LayerStrengths = Callable[[int, Features], Tensor]
+"""Strengths ``[entries]`` from the number of a layer and its input."""
+
 
 class Backbone(nn.Module, ABC):
     """A graph neural network whose propagation weights come from outside.
@@ -31,7 +34,7 @@ class Backbone(nn.Module, ABC):
         self,
         features: Features,
         pattern: Pattern,
-        strengths: Tensor | None = None,
+        strengths: Tensor | LayerStrengths | None = None,
         noise: Noise | None = None,
     ) -> Tensor:
         """Return the logits of every node, ``[nodes, classes]``.
@@ -39,13 +42,25 @@ class Backbone(nn.Module, ABC):
         Args:
             features: Node features.
             pattern: Entries of A + I (or A), rows = targets.
-            strengths: ``[entries]`` or ``[layers, entries]``; vanilla when ``None``.
+            strengths: ``[entries]`` or ``[layers, entries]``; vanilla when ``None``. In
+                some networks also a function of each layer's number and input.
             noise: Randomness of a training step, or ``None`` to evaluate.
         """
 
     @abstractmethod
     def initial_strength(self, pattern: Pattern) -> Tensor:
         """Strengths with which the backbone equals its vanilla form, ``[entries]``."""
+
+    @abstractmethod
+    def normalise(self, pattern: Pattern, weights: Tensor) -> Tensor:
+        """The vanilla propagation of a weighted graph, by differentiable operations.
+
+        With weights of one it is :meth:`initial_strength`.
+
+        Args:
+            pattern: Entries, self-loops included where the network has any.
+            weights: Not negative, ``[..., entries]``.
+        """
 
 
 class Layer(nn.Module, ABC):
@@ -64,8 +79,10 @@ def layer_outputs(
     rate: float,
     features: Features,
     pattern: Pattern,
-    strengths: Tensor,
+    strengths: Tensor | LayerStrengths,
     noise: Noise | None,
+    *,
+    input_dropout: bool = True,
 ) -> list[Tensor]:
     """Run the layers; dropout before each, activation between; outputs of all."""
     outputs: list[Tensor] = []
@@ -73,8 +90,12 @@ def layer_outputs(
     for number, layer in enumerate(layers):
         if outputs:
             h = activation(outputs[-1])
-        h = dropout(h, rate, noise, 2 * number)
-        strength = strengths if strengths.dim() == 1 else strengths[number]
+        if callable(strengths):
+            strength = strengths(number, h)
+        else:
+            strength = strengths if strengths.dim() == 1 else strengths[number]
+        if outputs or input_dropout:
+            h = dropout(h, rate, noise, 2 * number)
         outputs.append(layer(h, pattern, strength, noise))
     return outputs
 

@@ -6,7 +6,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import elu
 
-from gsebo.backbone.base import Backbone, Features, Layer, glorot, layer_outputs
+from gsebo.backbone.base import (
+    Backbone,
+    Features,
+    Layer,
+    LayerStrengths,
+    glorot,
+    layer_outputs,
+)
 from gsebo.sparse import Noise, Pattern
 from gsebo.sparse.attention import attend
 
@@ -18,7 +25,8 @@ class GATLayer(Layer):
         e_ij = LeakyReLU(a_target · h_i + a_source · h_j),
         h'_i = Σ_j softmax_j(e_ij) s_ij h_j
 
-    The heads are concatenated, or averaged.
+    The heads are concatenated, or averaged. With ``renormalise`` the strengths are
+    inside of the softmax, s_ij exp(e_ij) / Σ_k s_ik exp(e_ik).
     """
 
     def __init__(
@@ -30,10 +38,11 @@ class GATLayer(Layer):
         concat: bool,
         dropout: float,
         number: int,
+        renormalise: bool,
     ) -> None:
         super().__init__()
         self.heads, self.concat, self.dropout = heads, concat, dropout
-        self.number = number
+        self.number, self.renormalise = number, renormalise
         self.weight = glorot(in_channels, heads * out_channels)
         # One column per role: target, source.
         self.attention = glorot(heads, out_channels, 2)
@@ -53,6 +62,7 @@ class GATLayer(Layer):
             rate=self.dropout,
             noise=noise,
             site=2 * self.number + 1,
+            renormalise=self.renormalise,
         )
         if self.concat or self.heads == 1:
             return out + self.bias
@@ -71,6 +81,8 @@ class GAT(Backbone):
         dropout: Rate of dropout on features and on attention.
         heads: Number of heads of the hidden layers.
         output_heads: Number of heads of the last layer, which are averaged.
+        renormalise: Let the attention of each node sum to one after the strengths have
+            weighed it: a strength of 0 then takes an edge out of the softmax.
     """
 
     traceable = True
@@ -85,6 +97,7 @@ class GAT(Backbone):
         dropout: float = 0.5,
         heads: int = 8,
         output_heads: int = 1,
+        renormalise: bool = False,
     ) -> None:
         super().__init__()
         self.layers = nn.ModuleList()
@@ -99,6 +112,7 @@ class GAT(Backbone):
                     concat=not last,
                     dropout=dropout,
                     number=number,
+                    renormalise=renormalise,
                 )
             )
             width = heads * hidden_channels
@@ -109,7 +123,7 @@ class GAT(Backbone):
         self,
         features: Features,
         pattern: Pattern,
-        strengths: Tensor | None = None,
+        strengths: Tensor | LayerStrengths | None = None,
         noise: Noise | None = None,
     ) -> Tensor:
         """Return the logits, ``[nodes, classes]``."""
@@ -126,3 +140,7 @@ class GAT(Backbone):
             dtype=next(self.parameters()).dtype,
             device=pattern.device,
         )
+
+    def normalise(self, pattern: Pattern, weights: Tensor) -> Tensor:
+        """The weights: attention does the rest."""
+        return weights

@@ -6,14 +6,30 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from gsebo.backbone.base import Backbone, Features, Layer, glorot, layer_outputs
-from gsebo.sparse import Noise, Pattern, spmm
+from gsebo.backbone.base import (
+    Backbone,
+    Features,
+    Layer,
+    LayerStrengths,
+    glorot,
+    layer_outputs,
+)
+from gsebo.sparse import Noise, Pattern, row_expand, row_sum, spmm
 
 
 def symmetric_normalisation(pattern: Pattern, dtype: torch.dtype) -> Tensor:
     """1 / √(d_i d_j) at each entry, d = entries of the row, loops included."""
     scale = pattern.row_counts.to(dtype).clamp(min=1).rsqrt()
     return scale[pattern.row_of_entry] * scale[pattern.column_of_entry]
+
+
+def weighted_symmetric_normalisation(pattern: Pattern, weights: Tensor) -> Tensor:
+    """w_ij / √(d_i d_j), d = sum of the weights of the row; 0 where that is 0."""
+    degree = row_sum(pattern, weights)
+    empty = degree == 0
+    # Not a clamp: its derivative would be infinite before it is cut off.
+    scale = degree.masked_fill(empty, 1).rsqrt().masked_fill(empty, 0)
+    return weights * row_expand(pattern, scale) * row_expand(pattern.T, scale)
 
 
 @final
@@ -34,7 +50,16 @@ class GCNLayer(Layer):
 
 @final
 class GCN(Backbone):
-    """GCN: ``H(k) = ReLU(S H(k-1) W(k))``, S = strengths, vanilla 1 / √(d_i d_j)."""
+    """GCN: ``H(k) = ReLU(S H(k-1) W(k))``, S = strengths, vanilla 1 / √(d_i d_j).
+
+    Args:
+        in_channels: Number of features.
+        hidden_channels: Width of the hidden layers.
+        out_channels: Number of classes.
+        num_layers: Number of layers.
+        dropout: Rate of dropout before each layer.
+        input_dropout: Whether there is dropout before the first layer too.
+    """
 
     traceable = True
 
@@ -46,27 +71,39 @@ class GCN(Backbone):
         *,
         num_layers: int = 2,
         dropout: float = 0.5,
+        input_dropout: bool = True,
     ) -> None:
         super().__init__()
         sizes = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
         self.layers = nn.ModuleList(GCNLayer(*pair) for pair in pairwise(sizes))
-        self.dropout = dropout
+        self.dropout, self.input_dropout = dropout, input_dropout
         self.num_propagations = num_layers
 
     def forward(
         self,
         features: Features,
         pattern: Pattern,
-        strengths: Tensor | None = None,
+        strengths: Tensor | LayerStrengths | None = None,
         noise: Noise | None = None,
     ) -> Tensor:
         """Return the logits, ``[nodes, classes]``."""
         if strengths is None:
             strengths = self.initial_strength(pattern)
         return layer_outputs(
-            self.layers, torch.relu, self.dropout, features, pattern, strengths, noise
+            self.layers,
+            torch.relu,
+            self.dropout,
+            features,
+            pattern,
+            strengths,
+            noise,
+            input_dropout=self.input_dropout,
         )[-1]
 
     def initial_strength(self, pattern: Pattern) -> Tensor:
         """1 / √(d_i d_j)."""
         return symmetric_normalisation(pattern, next(self.parameters()).dtype)
+
+    def normalise(self, pattern: Pattern, weights: Tensor) -> Tensor:
+        """w_ij / √(d_i d_j)."""
+        return weighted_symmetric_normalisation(pattern, weights)

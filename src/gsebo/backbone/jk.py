@@ -6,10 +6,24 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from gsebo.backbone.base import Backbone, Features, glorot, layer_outputs
-from gsebo.backbone.gcn import GCNLayer, symmetric_normalisation
+from gsebo.backbone.base import (
+    Backbone,
+    Features,
+    LayerStrengths,
+    glorot,
+    layer_outputs,
+)
+from gsebo.backbone.gcn import (
+    GCNLayer,
+    symmetric_normalisation,
+    weighted_symmetric_normalisation,
+)
 from gsebo.backbone.lstm import LayerAttention
-from gsebo.backbone.sage import SAGELayer, row_normalisation
+from gsebo.backbone.sage import (
+    SAGELayer,
+    row_normalisation,
+    weighted_row_normalisation,
+)
 from gsebo.errors import InvalidInput
 from gsebo.sparse import Noise, Pattern
 
@@ -27,6 +41,7 @@ class JKNet(Backbone):
         convolution: ``"gcn"``, or ``"sage"`` with the ``"gcn"`` aggregator.
         mode: How the layers are joined: ``"concat"``, ``"max"``, or ``"lstm"``
             (attention over the layers of each node from a bidirectional LSTM).
+        input_dropout: Whether there is dropout before the first layer too.
     """
 
     traceable = True
@@ -41,6 +56,7 @@ class JKNet(Backbone):
         dropout: float = 0.5,
         convolution: Literal["gcn", "sage"] = "gcn",
         mode: Literal["concat", "max", "lstm"] = "concat",
+        input_dropout: bool = True,
     ) -> None:
         super().__init__()
         if convolution not in ("gcn", "sage"):
@@ -65,21 +81,29 @@ class JKNet(Backbone):
         width = num_layers * hidden_channels if mode == "concat" else hidden_channels
         self.weight = glorot(width, out_channels)
         self.bias = nn.Parameter(torch.zeros(out_channels))
-        self.convolution, self.mode, self.dropout = convolution, mode, dropout
+        self.convolution, self.mode = convolution, mode
+        self.dropout, self.input_dropout = dropout, input_dropout
         self.num_propagations = num_layers
 
     def forward(
         self,
         features: Features,
         pattern: Pattern,
-        strengths: Tensor | None = None,
+        strengths: Tensor | LayerStrengths | None = None,
         noise: Noise | None = None,
     ) -> Tensor:
         """Return the logits, ``[nodes, classes]``."""
         if strengths is None:
             strengths = self.initial_strength(pattern)
         outputs = layer_outputs(
-            self.layers, torch.relu, self.dropout, features, pattern, strengths, noise
+            self.layers,
+            torch.relu,
+            self.dropout,
+            features,
+            pattern,
+            strengths,
+            noise,
+            input_dropout=self.input_dropout,
         )
         hidden = [torch.relu(output) for output in outputs]
         return self._join(hidden) @ self.weight + self.bias
@@ -99,3 +123,9 @@ class JKNet(Backbone):
             symmetric_normalisation if self.convolution == "gcn" else row_normalisation
         )
         return normalise(pattern, self.weight.dtype)
+
+    def normalise(self, pattern: Pattern, weights: Tensor) -> Tensor:
+        """As the convolution does."""
+        if self.convolution == "gcn":
+            return weighted_symmetric_normalisation(pattern, weights)
+        return weighted_row_normalisation(pattern, weights)

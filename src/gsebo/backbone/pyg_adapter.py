@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import is_lazy
 
-from gsebo.backbone.base import Backbone, Features
+from gsebo.backbone.base import Backbone, Features, LayerStrengths
 from gsebo.backbone.gate import gated, message_layers
 from gsebo.errors import InvalidInput
 from gsebo.sparse import Noise, Pattern, SparseFeatures
@@ -69,10 +69,15 @@ class PyGBackbone(Backbone):
         self,
         features: Features,
         pattern: Pattern,
-        strengths: Tensor | None = None,
+        strengths: Tensor | LayerStrengths | None = None,
         noise: Noise | None = None,
     ) -> Tensor:
         """Return the logits, ``[nodes, classes]``."""
+        if callable(strengths):
+            raise InvalidInput(
+                f"{self._name} given with strengths that depend on each layer's input; "
+                "expected one of the networks of gsebo, such as 'gcn'."
+            )
         x = _dense_features(features)
         edge_index = _edge_index(pattern)
         self._set_training(noise is not None)
@@ -90,6 +95,10 @@ class PyGBackbone(Backbone):
         floating = (p.dtype for p in self.parameters() if p.is_floating_point())
         dtype = next(floating, torch.get_default_dtype())
         return torch.ones(pattern.num_entries, dtype=dtype, device=pattern.device)
+
+    def normalise(self, pattern: Pattern, weights: Tensor) -> Tensor:
+        """The weights, beside what the model normalises by itself."""
+        return weights
 
     def prepare(self, features: Features, pattern: Pattern, num_classes: int) -> None:
         """Initialise lazy weights and check that the model can be used.

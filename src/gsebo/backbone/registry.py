@@ -12,6 +12,7 @@ from gsebo.backbone.base import Backbone
 from gsebo.backbone.gat import GAT
 from gsebo.backbone.gcn import GCN
 from gsebo.backbone.jk import JKNet
+from gsebo.backbone.magna import MAGNANet
 from gsebo.backbone.mlp import MLP
 from gsebo.backbone.pyg_adapter import PyGBackbone
 from gsebo.backbone.pyg_build import (
@@ -64,6 +65,9 @@ BACKBONES: dict[str, BackboneInfo] = {
         partial(JKNet, convolution="sage"),
         "GraphSAGE (gcn), all layers seen by the read-out",
         "Xu et al., ICML 2018",
+    ),
+    "magna": BackboneInfo(
+        MAGNANet, "attention diffused over several hops", "Wang et al., IJCAI 2021"
     ),
     "mlp": BackboneInfo(MLP, "no edges: the control", "-"),
 }

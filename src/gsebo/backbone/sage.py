@@ -6,15 +6,30 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from gsebo.backbone.base import Backbone, Features, Layer, glorot, layer_outputs
+from gsebo.backbone.base import (
+    Backbone,
+    Features,
+    Layer,
+    LayerStrengths,
+    glorot,
+    layer_outputs,
+)
 from gsebo.errors import InvalidInput
-from gsebo.sparse import Noise, Pattern, spmm
+from gsebo.sparse import Noise, Pattern, row_expand, row_sum, spmm
 
 
 def row_normalisation(pattern: Pattern, dtype: torch.dtype) -> Tensor:
     """1 / d_i at each entry, d = number of entries of the row."""
     scale = pattern.row_counts.to(dtype).clamp(min=1).reciprocal()
     return scale[pattern.row_of_entry]
+
+
+def weighted_row_normalisation(pattern: Pattern, weights: Tensor) -> Tensor:
+    """w_ij / d_i, d = sum of the weights of the row; 0 where that is 0."""
+    degree = row_sum(pattern, weights)
+    empty = degree == 0
+    scale = degree.masked_fill(empty, 1).reciprocal().masked_fill(empty, 0)
+    return weights * row_expand(pattern, scale)
 
 
 @final
@@ -51,6 +66,7 @@ class SAGE(Backbone):
         dropout: Rate of dropout before each layer.
         aggregator: ``"mean"``: mean of the neighbours, with a weight matrix of its own
             for the node; ``"gcn"``: mean of the neighbours and the node.
+        input_dropout: Whether there is dropout before the first layer too.
     """
 
     traceable = True
@@ -64,6 +80,7 @@ class SAGE(Backbone):
         num_layers: int = 2,
         dropout: float = 0.5,
         aggregator: Literal["mean", "gcn"] = "mean",
+        input_dropout: bool = True,
     ) -> None:
         super().__init__()
         if aggregator not in ("mean", "gcn"):
@@ -76,23 +93,34 @@ class SAGE(Backbone):
             SAGELayer(*pair, self_weight=not self.self_loops)
             for pair in pairwise(sizes)
         )
-        self.dropout = dropout
+        self.dropout, self.input_dropout = dropout, input_dropout
         self.num_propagations = num_layers
 
     def forward(
         self,
         features: Features,
         pattern: Pattern,
-        strengths: Tensor | None = None,
+        strengths: Tensor | LayerStrengths | None = None,
         noise: Noise | None = None,
     ) -> Tensor:
         """Return the logits, ``[nodes, classes]``."""
         if strengths is None:
             strengths = self.initial_strength(pattern)
         return layer_outputs(
-            self.layers, torch.relu, self.dropout, features, pattern, strengths, noise
+            self.layers,
+            torch.relu,
+            self.dropout,
+            features,
+            pattern,
+            strengths,
+            noise,
+            input_dropout=self.input_dropout,
         )[-1]
 
     def initial_strength(self, pattern: Pattern) -> Tensor:
         """1 / d_i."""
         return row_normalisation(pattern, next(self.parameters()).dtype)
+
+    def normalise(self, pattern: Pattern, weights: Tensor) -> Tensor:
+        """w_ij / d_i."""
+        return weighted_row_normalisation(pattern, weights)

@@ -17,6 +17,8 @@ from .problem import BilevelProblem as BilevelProblem
 from .registry import HYPERGRADIENTS as HYPERGRADIENTS
 from .registry import make_hypergradient as make_hypergradient
 from .reverse import Reverse as Reverse
+from .scheduled import clipped as clipped
+from .scheduled import scheduled as scheduled
 from .sgd import momentum as momentum
 from .sgd import sgd as sgd
 from .tree import Tree as Tree

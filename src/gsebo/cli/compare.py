@@ -28,9 +28,13 @@ from gsebo.errors import InvalidInput
 def compare(
     dataset: Dataset,
     methods: Annotated[
-        str, Option(help="Names, separated by commas; the first is the reference.")
+        str,
+        Option(
+            help="Names, separated by commas, or all; the first is the reference, with "
+            "all it is vanilla."
+        ),
     ] = "vanilla,gsebo",
-    backbone: Backbone = "gcn",
+    backbone: Backbone = None,
     preset: Preset = None,
     settings: Settings = None,
     seed: Seed = 0,
@@ -48,12 +52,9 @@ def compare(
     A parameter of --set goes to those methods that have it.
     """
     messages.quiet = quiet
-    names = [name.strip() for name in methods.split(",") if name.strip()]
-    if not names:
-        raise InvalidInput(
-            f"--methods {methods!r} given; expected names separated by commas."
-        )
     from gsebo.cli.experiment import Experiment
+
+    names = _method_names(methods, backbone)
 
     plan = Plan(
         dataset=dataset,
@@ -81,7 +82,7 @@ def compare(
         print_json(
             {
                 "dataset": experiment.graph.name,
-                "backbone": backbone,
+                "backbone": results[0]["backbone"],
                 "seeds": plan.all_seeds,
                 "results": results,
             }
@@ -90,3 +91,26 @@ def compare(
     from gsebo.cli.result_tables import print_comparison
 
     print_comparison(results)
+
+
+def _method_names(methods: str, backbone: str | None) -> list[str]:
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    if not names:
+        raise InvalidInput(
+            f"--methods {methods!r} given; expected names separated by commas."
+        )
+    if names != ["all"]:
+        return names
+    from gsebo.lookup import normalise
+    from gsebo.methods import METHODS
+
+    fitting = [
+        name
+        for name, info in METHODS.items()
+        if backbone is None
+        or not info.backbones
+        or normalise(backbone) in info.backbones
+    ]
+    if missing := [name for name in METHODS if name not in fitting]:
+        messages.note(f"Without {', '.join(missing)}: not for {backbone}.")
+    return ["vanilla", *(name for name in fitting if name != "vanilla")]

@@ -13,11 +13,11 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gsebo.cli.graph_input import GraphInput
-from gsebo.cli.memory import peak_memory_bytes
+from gsebo.cli.memory import peak_memory_bytes, reset_peak_memory
 from gsebo.cli.plan import Plan
 from gsebo.cli.progress import FitProgress
 from gsebo.cli.settings import parameters_from, read_settings
-from gsebo.lookup import lookup, normalise
+from gsebo.lookup import own_name
 from gsebo.methods import METHODS, GraphClassifier
 from gsebo.methods.presets import preset_parameters
 from gsebo.training import Checkpoint
@@ -53,15 +53,10 @@ class Experiment:
 
     def __init__(self, plan: Plan, methods: list[str]) -> None:
         self._plan = plan
-        self._estimators = {
-            normalise(name): lookup("method", name, METHODS).estimator
-            for name in methods
-        }
+        names = [own_name("method", name, METHODS) for name in methods]
+        self._estimators = {name: METHODS[name].estimator for name in names}
         self.methods = list(self._estimators)
         self._settings = read_settings(plan.settings, list(self._estimators.values()))
-        self._preset = (
-            preset_parameters(plan.preset, plan.backbone) if plan.preset else {}
-        )
         # Wrong values are told before a graph is loaded.
         self._parameters = {name: self._parameters_of(name) for name in self.methods}
         self.graph = GraphInput(plan)
@@ -93,6 +88,7 @@ class Experiment:
         checkpoint: Checkpoint | None = None,
     ) -> list[Trial]:
         data = self.graph.for_seed(seeds[0])
+        reset_peak_memory()
         parameters = self._parameters[method]
         model = self._estimators[method](**parameters, random_state=seeds[0])
         label = f"{method}, seed {seeds[0]}"
@@ -102,8 +98,9 @@ class Experiment:
         begun = time.perf_counter()
         model.fit(data, replicas=len(seeds), checkpoint=checkpoint, watcher=watcher)
         wall = time.perf_counter() - begun
+        peak = peak_memory_bytes(model.model_.strengths.device)
         return [
-            Trial(replica, data, _facts(replica, data, wall, len(seeds)))
+            Trial(replica, data, _facts(replica, data, wall, peak, len(seeds)))
             for replica in model.replicas_
         ]
 
@@ -121,9 +118,9 @@ class Experiment:
         result: dict[str, Any] = {
             "dataset": self.graph.name,
             "method": method,
-            "backbone": self._plan.backbone,
+            "backbone": parameters["backbone"],
             **runs[0],
-            "peak_memory_bytes": peak_memory_bytes(device),
+            "peak_memory_bytes": max(run["peak_memory_bytes"] for run in runs),
             "device": str(device),
             "split": self.graph.split,
             "noise": self._plan.noise,
@@ -138,19 +135,24 @@ class Experiment:
         return result
 
     def _parameters_of(self, method: str) -> dict[str, Any]:
-        estimator = self._estimators[method]
+        estimator, plan = self._estimators[method], self._plan
         given = parameters_from(self._settings, estimator)
         taken = estimator().get_params(deep=False)
-        preset = {name: v for name, v in self._preset.items() if name in taken}
+        own = {"backbone": plan.backbone or taken["backbone"], "device": plan.device}
+        if plan.preset is None:
+            return {**given, **own}
+        preset = preset_parameters(
+            plan.preset, own["backbone"], method=method, dataset=plan.dataset
+        )
+        preset = {name: v for name, v in preset.items() if name in taken}
         for name in preset.keys() & given.keys():
             if isinstance(preset[name], dict) and isinstance(given[name], dict):
                 given[name] = {**preset[name], **given[name]}
-        own = {"backbone": self._plan.backbone, "device": self._plan.device}
         return {**preset, **given, **own}
 
 
 def _facts(
-    model: GraphClassifier, data: Data, wall: float, together: int
+    model: GraphClassifier, data: Data, wall: float, peak: int, together: int
 ) -> dict[str, Any]:
     """What is reported of one fit out of some that were made together."""
     # The history of a resumed fit includes what was done before.
@@ -162,6 +164,7 @@ def _facts(
         "outer_iterations": len(model.history_),
         "best_step": model.best_step_,
         "seconds": seconds / together,
+        "peak_memory_bytes": peak,
     }
 
 

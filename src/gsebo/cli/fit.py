@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 
 def fit(
     dataset: Dataset,
-    method: Annotated[str, Option(help="gsebo, vanilla or frozen.")] = "gsebo",
-    backbone: Backbone = "gcn",
+    method: Annotated[
+        str, Option(help="A name of [bold]gsebo list methods[/bold].")
+    ] = "gsebo",
+    backbone: Backbone = None,
     preset: Preset = None,
     settings: Settings = None,
     seed: Seed = 0,

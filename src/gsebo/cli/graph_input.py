@@ -10,6 +10,7 @@ from gsebo.cli.output import messages
 from gsebo.cli.plan import Plan
 from gsebo.data import (
     DATASETS,
+    GENERATED,
     add_inter_class_edges,
     apply_split,
     load,
@@ -36,7 +37,7 @@ class GraphInput:
         self._data = load(
             plan.dataset, data_dir=plan.data_dir, normalize=plan.normalize
         )
-        registered = normalise(plan.dataset) in DATASETS
+        registered = normalise(plan.dataset) in {**DATASETS, **GENERATED}
         path = Path(plan.dataset)
         self._is_file = path.suffix == ".npz" or path.is_file() or not registered
         self.name = plan.dataset if self._is_file else normalise(plan.dataset)
@@ -76,7 +77,7 @@ class GraphInput:
         return str(path)
 
     def _default_split(self) -> str:
-        if not self._is_file:
+        if self.name in DATASETS:
             return DATASETS[self.name].default_split
         if any(mask in self._data for mask in _MASKS):
             return "file"

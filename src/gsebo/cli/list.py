@@ -40,7 +40,13 @@ def _methods() -> Rows:
     from gsebo.methods import METHODS
 
     return [
-        {"name": name, "description": info.description, "paper": info.paper}
+        {
+            "name": name,
+            "description": info.description,
+            "paper": info.paper,
+            "backbones": ", ".join(info.backbones) or "any",
+            "cost": info.cost,
+        }
         for name, info in METHODS.items()
     ]
 
@@ -73,9 +79,9 @@ def _hypergradients() -> Rows:
 
 
 def _datasets() -> Rows:
-    from gsebo.data import DATASETS
+    from gsebo.data import DATASETS, GENERATED
 
-    return [
+    rows = [
         {
             "name": info.name,
             "nodes": info.num_nodes,
@@ -86,16 +92,42 @@ def _datasets() -> Rows:
         }
         for info in DATASETS.values()
     ]
+    for name, drawn in GENERATED.items():
+        data = drawn.make()
+        rows.append(
+            {
+                "name": name,
+                "nodes": data.num_nodes,
+                "undirected edges": data.num_edges // 2,
+                "features": data.num_features,
+                "classes": int(data.y.max()) + 1,
+                "description": f"drawn: {drawn.description}",
+            }
+        )
+    return rows
 
 
 def _presets() -> Rows:
-    from gsebo.methods.presets import PRESETS
+    from gsebo.methods.presets import presets
 
     return [
-        {"name": name, "backbone": backbone, "parameters": parameters}
-        for name, by_backbone in PRESETS.items()
-        for backbone, parameters in by_backbone.items()
+        {
+            "name": name,
+            "method": _joined(rule.method),
+            "backbone": rule.backbone or "any",
+            "dataset": rule.dataset or "any",
+            "parameters": rule.parameters,
+            "note": rule.note,
+        }
+        for name, rules in presets().items()
+        for rule in rules
     ]
+
+
+def _joined(names: str | list[str] | None) -> str:
+    if names is None:
+        return "any"
+    return names if isinstance(names, str) else ", ".join(names)
 
 
 def _first_line(thing: Callable[..., Any]) -> str:

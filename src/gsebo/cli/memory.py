@@ -1,15 +1,36 @@
 """How much memory a run needed."""
 
+import gc
 import resource
 import sys
+from pathlib import Path
 
 import torch
+
+_STATUS = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")
+
+
+def reset_peak_memory() -> None:
+    """Forget earlier peaks, where the system can."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    try:
+        _CLEAR.write_text("5", "ascii")
+    except OSError:
+        # Not on Linux, or not allowed: then the peak is that of the whole process.
+        return
 
 
 def peak_memory_bytes(device: torch.device) -> int:
     """Most memory used at once, by the GPU if it did the work, else by the process."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
+    if _STATUS.is_file():
+        for line in _STATUS.read_text("ascii").splitlines():
+            if line.startswith("VmHWM:"):
+                return 1024 * int(line.split()[1])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # Linux counts kilobytes, macOS bytes.
     return peak if sys.platform == "darwin" else 1024 * peak

@@ -16,7 +16,11 @@ Model = Annotated[
     Path, Argument(metavar="MODEL", help="Folder of a model, from --out of fit.")
 ]
 Backbone = Annotated[
-    str, Option(help="The network: gcn, gat, sage, ..., or any of PyG's, by name.")
+    str | None,
+    Option(
+        help="The network: gcn, gat, sage, ..., or any of PyG's, by name. By default "
+        "the method's own, which mostly is gcn."
+    ),
 ]
 Preset = Annotated[str | None, Option(help="A named set of parameters, such as paper.")]
 Settings = Annotated[

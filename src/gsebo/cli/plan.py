@@ -10,7 +10,7 @@ class Plan:
 
     Attributes:
         dataset: Registered name or path.
-        backbone: Name of the network.
+        backbone: Name of the network, if it was given.
         preset: Name of a set of parameters, if any.
         settings: ``name=value`` of each ``--set``.
         seed: First seed.
@@ -23,7 +23,7 @@ class Plan:
     """
 
     dataset: str
-    backbone: str
+    backbone: str | None
     preset: str | None
     settings: tuple[str, ...]
     seed: int

@@ -38,18 +38,27 @@ def print_comparison(results: list[dict[str, Any]]) -> None:
     first = results[0]
     number = len(first["runs"])
     seeds = f"{number} seed" + ("s" if number > 1 else "")
-    title = f"{first['dataset']}, {first['backbone']}, {seeds}, split {first['split']}"
-    reference = f">difference to {first['method']}"
-    columns = ("method", ">test", ">validation", ">seconds per run", reference)
+    title = f"{first['dataset']}, {seeds}, split {first['split']}"
+    columns = (
+        "method",
+        "backbone",
+        ">test",
+        ">validation",
+        ">seconds per run",
+        ">peak memory",
+        f">difference to {first['method']}",
+    )
     print_table(
         title,
         columns,
         (
             (
                 result["method"],
+                result["backbone"],
                 _with_spread(result, "test_accuracy"),
                 _with_spread(result, "val_accuracy"),
                 f"{result['seconds'] / number:.1f}",
+                f"{result['peak_memory_bytes'] / 1e6:.0f} MB",
                 _signed(result["difference"]) if result is not first else None,
             )
             for result in results

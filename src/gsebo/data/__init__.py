@@ -13,6 +13,7 @@ from gsebo.data.locate import locate as locate
 from gsebo.data.noise import add_inter_class_edges as add_inter_class_edges
 from gsebo.data.npz import load_npz as load_npz
 from gsebo.data.npz import save_npz as save_npz
+from gsebo.data.planted import GENERATED as GENERATED
 from gsebo.data.registry import DATASETS as DATASETS
 from gsebo.data.registry import DatasetInfo as DatasetInfo
 from gsebo.data.splits import apply_split as apply_split

@@ -12,9 +12,10 @@ from gsebo.data.download import download_dataset
 from gsebo.data.features import normalise_rows
 from gsebo.data.locate import Where, locate
 from gsebo.data.npz import load_npz
+from gsebo.data.planted import GENERATED
 from gsebo.data.registry import DATASETS
 from gsebo.errors import InvalidInput
-from gsebo.lookup import lookup
+from gsebo.lookup import lookup, normalise
 
 
 def load(
@@ -25,6 +26,8 @@ def load(
     download: bool = True,
 ) -> Data:
     """Load a registered dataset by name, or any graph from its ``.npz`` file.
+
+    The names of :data:`GENERATED`, such as ``"planted"``, are drawn instead.
 
     >>> load("cora").num_nodes
     2708
@@ -45,6 +48,12 @@ def load(
     if _is_path(name_or_path):
         path = Path(name_or_path).expanduser()
         name, by_protocol = path.stem, False
+    elif (drawn := normalise(str(name_or_path))) in GENERATED:
+        data = GENERATED[drawn].make()
+        if normalize:
+            data.x = normalise_rows(data.x)
+        data.meta = {"name": drawn}
+        return data
     else:
         info = lookup("dataset", str(name_or_path), DATASETS)
         path = _path_of(info.name, data_dir, download)

@@ -1,10 +1,26 @@
 """Estimators: one paper or control each."""
 
+from gsebo.methods.adaedge import AdaEdge as AdaEdge
 from gsebo.methods.base import GraphClassifier as GraphClassifier
+from gsebo.methods.bgcn import BGCN as BGCN
 from gsebo.methods.check import check_hypergradient as check_hypergradient
+from gsebo.methods.dropedge import DropEdge as DropEdge
 from gsebo.methods.frozen import Frozen as Frozen
+from gsebo.methods.gaug_m import GAugM as GAugM
+from gsebo.methods.gaug_o import GAugO as GAugO
 from gsebo.methods.gsebo import GSEBO as GSEBO
+from gsebo.methods.idgl import IDGL as IDGL
+from gsebo.methods.lds import LDS as LDS
+from gsebo.methods.magna import MAGNA as MAGNA
+from gsebo.methods.mlp_control import MLPControl as MLPControl
+from gsebo.methods.neuralsparse import NeuralSparse as NeuralSparse
 from gsebo.methods.persistence import load_model as load_model
+from gsebo.methods.prognn import ProGNN as ProGNN
+from gsebo.methods.ptdnet import PTDNet as PTDNet
 from gsebo.methods.registry import METHODS as METHODS
 from gsebo.methods.registry import MethodInfo as MethodInfo
+from gsebo.methods.retrain import Retrain as Retrain
+from gsebo.methods.single_level import SingleLevel as SingleLevel
+from gsebo.methods.train_val import TrainVal as TrainVal
 from gsebo.methods.vanilla import Vanilla as Vanilla
+from gsebo.methods.vgcn import VGCN as VGCN

@@ -5,23 +5,23 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self, final
+from typing import Any, ClassVar, Self, final
 
 import torch
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
-from torch.nn.functional import softmax
 from torch_geometric.data import Data
 
-from gsebo.data import CanonicalGraph, num_classes, validate
+from gsebo.data import num_classes, validate
 from gsebo.errors import InvalidInput
+from gsebo.lookup import normalise
 from gsebo.methods.fingerprint import fingerprint
-from gsebo.methods.fitted import FittedModel
+from gsebo.methods.outcome import Outcome
 from gsebo.methods.parameters import require_count, require_seed
 from gsebo.methods.prepare import NetworkChoices, resolve_device
 from gsebo.methods.scoring import scored_nodes
-from gsebo.training import Checkpoint, NodeClassification, Progress, Watcher
+from gsebo.training import Checkpoint, Watcher
 
 
 class GraphClassifier(BaseEstimator, ABC):
@@ -37,6 +37,8 @@ class GraphClassifier(BaseEstimator, ABC):
         strength_: Strength of each edge in the order of the user's ``edge_index``,
             ``[edges]`` or ``[layers, edges]``.
         initial_strength_: The same before anything was learned, ``[edges]``.
+        new_edge_index_: Edges that the graph of the fit does not have, ``[2, edges]``.
+        new_edge_strength_: Their strengths, ``[edges]``.
         loop_strength_: Strength of each node's self-loop, or ``None`` where the network
             has none.
         history_: One record per outer step.
@@ -45,7 +47,11 @@ class GraphClassifier(BaseEstimator, ABC):
         seed_: The seed that was used.
         model_: The trained network with its strengths.
         replicas_: One fitted estimator for each replica; the first is this one.
+        supported_backbones: Names of the networks that the method works with; empty
+            for any.
     """
+
+    supported_backbones: ClassVar[tuple[str, ...]] = ()
 
     backbone: str | type | nn.Module
     hidden_channels: int
@@ -60,9 +66,7 @@ class GraphClassifier(BaseEstimator, ABC):
         """Check what this method alone has."""
 
     @abstractmethod
-    def _train(
-        self, data: Data, runs: Sequence["Run"]
-    ) -> Sequence[tuple[NodeClassification, CanonicalGraph, Progress]]:
+    def _train(self, data: Data, runs: Sequence["Run"]) -> Sequence[Outcome]:
         """Train on a validated graph, once for each run."""
 
     @final
@@ -81,6 +85,12 @@ class GraphClassifier(BaseEstimator, ABC):
         """Raise `InvalidInput` for a parameter that cannot be used."""
         self._check_parameters()
         require_seed(self.random_state)
+        supported, given = self.supported_backbones, self.backbone
+        if supported and not (isinstance(given, str) and normalise(given) in supported):
+            expected = " or ".join(repr(name) for name in supported)
+            raise InvalidInput(
+                f"backbone={given!r} given; {type(self).__name__} expected {expected}."
+            )
 
     @final
     def fit(
@@ -119,46 +129,24 @@ class GraphClassifier(BaseEstimator, ABC):
             for number in range(replicas)
         ]
         trained = self._train(_without_test_labels(data), runs)
-        self._store(data, runs[0], *trained[0])
+        self._store(data, runs[0], trained[0])
         self.replicas_ = [self]
         for run, result in zip(runs[1:], trained[1:], strict=True):
             other = clone(self).set_params(random_state=run.seed)
-            other._store(data, run, *result)
+            other._store(data, run, result)
             other.replicas_ = [other]
             self.replicas_.append(other)
         return self
 
-    def _store(
-        self,
-        data: Data,
-        run: "Run",
-        problem: NodeClassification,
-        graph: CanonicalGraph,
-        progress: Progress,
-    ) -> None:
+    def _store(self, data: Data, run: "Run", outcome: Outcome) -> None:
+        progress = outcome.progress
         assert progress.best is not None
-        weights = problem.named_weights(progress.best_weights)
-        with torch.no_grad():
-            parameters = dict(problem.backbone.named_parameters())
-            for name, weight in weights.items():
-                parameters[name].copy_(weight)
-            strengths = problem.strengths(progress.best_outer).clone()
-            start = problem.strengths(problem.initial_outer()).clone()
-        self.model_ = FittedModel(
-            backbone=problem.backbone,
-            graph=graph,
-            strengths=strengths,
-            start=start if start.dim() == 1 else start[0],
-            learned=bool(progress.best_outer),
-            num_features=data.x.shape[1],
-        )
+        self.model_ = outcome.model
         self.seed_ = run.seed
         self.num_classes_ = num_classes(data)
         self.history_ = progress.history
         self.best_step_ = progress.best.step
-        with torch.no_grad():
-            logits = problem.logits(progress.best_weights, progress.best_outer, None)
-        self.probability_ = softmax(logits, dim=-1).cpu()
+        self.probability_ = outcome.probability.cpu()
         self.restore_graph(data)
 
     @final
@@ -168,6 +156,7 @@ class GraphClassifier(BaseEstimator, ABC):
         self.strength_ = self.model_.in_user_order(self.model_.strengths)
         self.initial_strength_ = self.model_.in_user_order(self.model_.start)
         self.loop_strength_ = self.model_.loop_strengths()
+        self.new_edge_index_, self.new_edge_strength_ = self.model_.new_edges()
         self.graph_ = copy.copy(data)
         # PyG wants the edges on the first axis of an edge attribute.
         self.graph_.edge_strength = self.strength_.movedim(-1, 0)
@@ -228,6 +217,18 @@ class Run:
         self.watcher = watcher
         self._estimator = estimator
         self._data = data
+
+    def stage(self, number: int) -> "Run":
+        """The same run in one of several trainings, each with its own checkpoint."""
+        checkpoint = self.checkpoint and self.checkpoint.stage(number)
+        return Run(
+            self._estimator,
+            self._data,
+            self.seed,
+            self.device,
+            checkpoint,
+            self.watcher,
+        )
 
     def fingerprint(self) -> str:
         """Hash of graph, parameters and seed; only worth computing for a checkpoint."""

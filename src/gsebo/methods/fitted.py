@@ -4,14 +4,17 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.func import functional_call
 from torch.nn.functional import softmax
 from torch_geometric.data import Data
 
 from gsebo.backbone import Backbone
+from gsebo.backbone.base import Features
 from gsebo.data import CanonicalGraph, canonicalise
 from gsebo.errors import InvalidInput
-from gsebo.sparse import make_features
+from gsebo.sparse import Pattern, make_features
 from gsebo.structure import Topology
+from gsebo.training import Member
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +28,8 @@ class FittedModel:
         start: Strengths of the vanilla propagation, ``[entries]``.
         learned: Whether the strengths were learned for this very graph.
         num_features: Number of feature columns.
+        members: Networks on graphs of their own whose mean predicts; without any, the
+            network runs on ``graph`` with ``strengths``. Weights are named.
     """
 
     backbone: Backbone
@@ -33,6 +38,7 @@ class FittedModel:
     start: Tensor
     learned: bool
     num_features: int
+    members: tuple[Member, ...] = ()
 
     @torch.no_grad()
     def probabilities(self, data: Data) -> Tensor:
@@ -49,8 +55,57 @@ class FittedModel:
         )
         strengths = self._strengths_for(graph, topology)
         features = make_features(data.x, dtype, device)
+        if self.members:
+            return self._mean_probability(features)
         logits = self.backbone(features, topology.pattern, strengths, None)
         return softmax(logits, dim=-1)
+
+    def _mean_probability(self, features: Features) -> Tensor:
+        total: Tensor | None = None
+        for propagation, weights in self.members:
+            logits = functional_call(
+                self.backbone, weights or {}, (features, *propagation, None)
+            )
+            share = softmax(logits, dim=-1) / len(self.members)
+            total = share if total is None else total + share
+        assert total is not None
+        return total
+
+    def mean_graph(self) -> tuple[Tensor, Tensor]:
+        """The edges that messages flow along, and the mean strength of each entry.
+
+        Returns:
+            ``[2, edges]`` in canonical order, and ``[..., entries]``: the edges, then
+            the self-loops where the network has any.
+        """
+        if not self.members:
+            return self.graph.edge_index, self.strengths
+        edges = torch.cat(
+            [_edges_of(propagation.pattern) for propagation, _ in self.members], dim=1
+        )
+        loops = self.backbone.self_loops
+        union = Topology.from_edges(
+            edges, self.graph.num_nodes, self_loops=loops, device=edges.device
+        )
+        total = self.start.new_zeros(union.num_entries)
+        for propagation, _ in self.members:
+            on_edges, on_loops = propagation.at(union.graph)
+            found = torch.cat([on_edges, on_loops], dim=-1) if loops else on_edges
+            total = total + found / len(self.members)
+        return union.graph.edge_index, total
+
+    def new_edges(self) -> tuple[Tensor, Tensor]:
+        """Edges that the graph of the fit does not have, with their mean strength.
+
+        Returns:
+            ``[2, edges]`` and ``[edges]``; of several layers the mean is taken.
+        """
+        edges, strengths = self.mean_graph()
+        mean = strengths if strengths.dim() == 1 else strengths.mean(0)
+        size, given = self.graph.num_nodes, self.graph.edge_index.to(edges.device)
+        keys, known = edges[0] * size + edges[1], given[0] * size + given[1]
+        new = ~torch.isin(keys, known)
+        return edges[:, new].cpu(), mean[: edges.shape[1]][new].cpu()
 
     def _strengths_for(self, graph: CanonicalGraph, topology: Topology) -> Tensor:
         if graph.fingerprint() == self.graph.fingerprint():
@@ -81,3 +136,9 @@ class FittedModel:
         edges = strengths[..., : self.graph.num_edges]
         loops = strengths[..., self.graph.num_edges :]
         return edges, loops if loops.shape[-1] else None
+
+
+def _edges_of(pattern: Pattern) -> Tensor:
+    """The entries between different nodes, as ``[2, edges]``."""
+    edges = torch.stack([pattern.column_of_entry, pattern.row_of_entry])
+    return edges[:, edges[0] != edges[1]]

@@ -8,9 +8,10 @@ from torch_geometric.data import Data
 
 from gsebo.bilevel import make_optimizer
 from gsebo.methods.base import GraphClassifier, Run
+from gsebo.methods.outcome import Outcome
 from gsebo.methods.parameters import require_choice, require_count, require_not_negative
-from gsebo.methods.schedule import StopOn, Trained, train_on_fixed_structure
-from gsebo.training.stopping import SelectBy
+from gsebo.methods.schedule import Schedule, StopOn, train_on_fixed_structure
+from gsebo.training.stopping import SELECT_BY, SelectBy
 
 
 @final
@@ -33,7 +34,8 @@ class Frozen(GraphClassifier):
         max_outer_steps: Number of outer steps at most.
         patience: Outer steps without a better one before stopping.
         stop_on: ``"val"``: all validation nodes decide; ``"holdout"``: a random half.
-        select_by: Keep the step with the best validation ``"loss"`` or ``"accuracy"``.
+        select_by: Keep the step with the best validation ``"loss"`` or ``"accuracy"``,
+            or the ``"last"``.
         backbone_options: Further arguments of the backbone.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``.
         random_state: Seed; ``None`` draws one.
@@ -82,14 +84,11 @@ class Frozen(GraphClassifier):
         )
         require_not_negative(inner_lr=self.inner_lr, weight_decay=self.weight_decay)
         require_choice("stop_on", self.stop_on, ("val", "holdout"))
-        require_choice("select_by", self.select_by, ("loss", "accuracy"))
+        require_choice("select_by", self.select_by, SELECT_BY)
         make_optimizer(self.inner_optimizer, self.inner_lr)
 
-    def _train(self, data: Data, runs: Sequence[Run]) -> list[Trained]:
-        return train_on_fixed_structure(
-            data,
-            runs,
-            self.network(),
+    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+        schedule = Schedule(
             weight_decay=self.weight_decay,
             optimizer=make_optimizer(self.inner_optimizer, self.inner_lr),
             steps_per_evaluation=self.inner_steps,
@@ -98,3 +97,4 @@ class Frozen(GraphClassifier):
             select_by=self.select_by,
             stop_on=self.stop_on,
         )
+        return train_on_fixed_structure(data, runs, self.network(), schedule)

@@ -8,6 +8,7 @@ from torch_geometric.data import Data
 
 from gsebo.bilevel import Hypergradient, make_hypergradient, make_optimizer
 from gsebo.methods.base import GraphClassifier, Run
+from gsebo.methods.outcome import Outcome, outcomes_of
 from gsebo.methods.parameters import (
     require_choice,
     require_count,
@@ -17,15 +18,13 @@ from gsebo.methods.parameters import (
 from gsebo.methods.prepare import PreparedGraph, make_problem
 from gsebo.methods.schedule import (
     StopOn,
-    Trained,
     loop_settings,
     outer_and_stopping_nodes,
-    results_of,
     work_of,
 )
 from gsebo.structure import Structure, make_structure
 from gsebo.training import NodeClassification, train_bilevel
-from gsebo.training.stopping import SelectBy
+from gsebo.training.stopping import SELECT_BY, SelectBy
 from gsebo.training.threads import threads_for
 
 
@@ -60,7 +59,8 @@ class GSEBO(GraphClassifier):
             ``"first_order"``, or an engine.
         stop_on: ``"val"``: all validation nodes serve the outer loss and decide when to
             stop; ``"holdout"``: a random half each.
-        select_by: Keep the step with the best validation ``"loss"`` or ``"accuracy"``.
+        select_by: Keep the step with the best validation ``"loss"`` or ``"accuracy"``,
+            or the ``"last"``.
         backbone_options: Further arguments of the backbone, such as ``heads``.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``.
         random_state: Seed; ``None`` draws one.
@@ -135,7 +135,7 @@ class GSEBO(GraphClassifier):
             learn_self_loops=self.learn_self_loops,
         )
         require_choice("stop_on", self.stop_on, ("val", "holdout"))
-        require_choice("select_by", self.select_by, ("loss", "accuracy"))
+        require_choice("select_by", self.select_by, SELECT_BY)
         make_optimizer(self.inner_optimizer, self.inner_lr)
         make_optimizer(self.outer_optimizer, self.outer_lr)
         make_hypergradient(self.hypergradient, direct_term=self.direct_term)
@@ -157,7 +157,7 @@ class GSEBO(GraphClassifier):
             seed=seed,
         )
 
-    def _train(self, data: Data, runs: Sequence[Run]) -> list[Trained]:
+    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
         prepared = PreparedGraph(data, runs[0].device)
         problems = [self.make_problem(prepared, run.seed) for run in runs]
         settings = [
@@ -180,4 +180,4 @@ class GSEBO(GraphClassifier):
                 inner_steps=self.inner_steps,
                 settings=settings,
             )
-        return results_of(prepared, problems, progresses)
+        return outcomes_of(prepared, problems, progresses)

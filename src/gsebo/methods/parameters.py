@@ -16,6 +16,14 @@ def require_count(**parameters: Any) -> None:
             raise InvalidInput(f"{name}={value!r} given; expected an integer >= 1.")
 
 
+def require_count_or_zero(**parameters: Any) -> None:
+    """Each must be a whole number of at least 0."""
+    for name, value in parameters.items():
+        whole = isinstance(value, Integral) and not isinstance(value, bool)
+        if not whole or value < 0:
+            raise InvalidInput(f"{name}={value!r} given; expected an integer >= 0.")
+
+
 def require_not_negative(**parameters: Any) -> None:
     """Each must be a number of at least 0 that single precision can hold with ease."""
     for name, value in parameters.items():
@@ -32,6 +40,31 @@ def require_share(**parameters: Any) -> None:
         number = isinstance(value, Real) and not isinstance(value, bool)
         if not number or not 0 <= value < 1:
             raise InvalidInput(f"{name}={value!r} given; expected 0 <= {name} < 1.")
+
+
+def require_fraction(**parameters: Any) -> None:
+    """Each must be a number from 0 to 1."""
+    require_from(0, 1, **parameters)
+
+
+def require_from(low: float, high: float, **parameters: Any) -> None:
+    """Each must be a number from one bound to the other, both allowed."""
+    for name, value in parameters.items():
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if not number or not low <= value <= high:
+            raise InvalidInput(
+                f"{name}={value!r} given; expected {low:g} <= {name} <= {high:g}."
+            )
+
+
+def require_between(low: float, high: float, **parameters: Any) -> None:
+    """Each must be a number strictly between the bounds."""
+    for name, value in parameters.items():
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if not number or not low < value < high:
+            raise InvalidInput(
+                f"{name}={value!r} given; expected {low:g} < {name} < {high:g}."
+            )
 
 
 def require_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:

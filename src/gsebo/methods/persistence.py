@@ -26,6 +26,7 @@ from gsebo.files import (
 from gsebo.lookup import lookup
 from gsebo.methods.base import GraphClassifier
 from gsebo.methods.fitted import FittedModel
+from gsebo.methods.member_files import member_tensors, members_from
 from gsebo.methods.prepare import NetworkChoices
 from gsebo.methods.registry import METHODS
 from gsebo.structure import Topology
@@ -54,6 +55,7 @@ def save_model(model: GraphClassifier, folder: Path, dataset: str | None) -> Non
         "probability": model.probability_,
         # For `gsebo inspect` only: a fit never reads the labels of test nodes.
         "labels": model.graph_.y,
+        **member_tensors(fitted.members),
     }
     write_tensors(folder / _TENSORS, tensors, {"format": _FORMAT})
     facts = {
@@ -206,6 +208,7 @@ def _restore(
         start=tensors["start"],
         learned=facts["learned"],
         num_features=facts["num_features"],
+        members=members_from(tensors, network, graph.num_nodes),
     )
     model.seed_ = facts["seed"]
     model.num_classes_ = facts["num_classes"]

@@ -1,5 +1,6 @@
 """From a user's ``Data`` and a few choices to a bilevel problem on tensors."""
 
+import copy
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -13,7 +14,7 @@ from gsebo.errors import InvalidInput
 from gsebo.methods.parameters import require_count, require_share
 from gsebo.sparse import make_features
 from gsebo.structure import Structure, Topology
-from gsebo.training import NodeClassification
+from gsebo.training import NodeClassification, Task
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,15 @@ class PreparedGraph:
         self.inner_nodes = data.train_mask.nonzero().squeeze(-1).to(device)
         self._topologies: dict[bool, Topology] = {}
 
+    def with_edges(self, edge_index: Tensor) -> "PreparedGraph":
+        """The same nodes, features and labels with other edges ``[2, E]``."""
+        other = copy.copy(self)
+        other.data = copy.copy(self.data)
+        other.data.edge_index = edge_index.cpu()
+        other.graph = canonicalise(other.data)
+        other._topologies = {}
+        return other
+
     def topology(self, *, self_loops: bool) -> Topology:
         """The entries of the graph, with a loop on every node or without."""
         if self_loops not in self._topologies:
@@ -100,6 +110,41 @@ class PreparedGraph:
                 self.graph, self_loops=self_loops, device=self.device
             )
         return self._topologies[self_loops]
+
+
+def make_task(
+    prepared: PreparedGraph,
+    network: NetworkChoices,
+    *,
+    weight_decay: float,
+    seed: int,
+) -> Task:
+    """Build the network for a graph, with weights drawn by the seed.
+
+    Args:
+        prepared: The graph.
+        network: Which network.
+        weight_decay: Of the training loss.
+        seed: Of the initial weights and of everything random in training.
+    """
+    data, device = prepared.data, prepared.device
+    classes = num_classes(data)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        # Drawn on the CPU, so that every device starts from the same weights.
+        backbone = network.build(data.x.shape[1], classes).to(device, prepared.dtype)
+        topology = prepared.topology(self_loops=backbone.self_loops)
+        if isinstance(backbone, PyGBackbone):
+            backbone.prepare(prepared.features, topology.pattern, classes)
+    return Task(
+        backbone=backbone,
+        features=prepared.features,
+        graph=topology,
+        labels=prepared.labels,
+        inner_nodes=prepared.inner_nodes,
+        weight_decay=weight_decay,
+        seed=seed,
+    )
 
 
 def make_problem(
@@ -121,25 +166,17 @@ def make_problem(
         weight_decay: Of the inner loss.
         seed: Of the initial weights and of the dropout masks.
     """
-    data, device = prepared.data, prepared.device
-    classes = num_classes(data)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        # Drawn on the CPU, so that every device starts from the same weights.
-        backbone = network.build(data.x.shape[1], classes).to(device, prepared.dtype)
-        topology = prepared.topology(self_loops=backbone.self_loops)
-        if isinstance(backbone, PyGBackbone):
-            backbone.prepare(prepared.features, topology.pattern, classes)
-    start = backbone.initial_strength(topology.pattern).detach()
-    structure.setup(topology, start, backbone.num_propagations)
+    task = make_task(prepared, network, weight_decay=weight_decay, seed=seed)
+    start = task.backbone.initial_strength(task.graph.pattern).detach()
+    structure.setup(task.graph, start, task.backbone.num_propagations)
     return NodeClassification(
-        backbone=backbone,
+        backbone=task.backbone,
         structure=structure,
-        features=prepared.features,
-        graph=topology,
-        labels=prepared.labels,
-        inner_nodes=prepared.inner_nodes,
-        outer_nodes=outer_nodes.to(device),
+        features=task.features,
+        graph=task.graph,
+        labels=task.labels,
+        inner_nodes=task.inner_nodes,
+        outer_nodes=outer_nodes.to(prepared.device),
         weight_decay=weight_decay,
         seed=seed,
     )

@@ -1,32 +1,85 @@
-"""Named sets of parameters per backbone, for those who want a paper's setting.
+"""Named sets of parameters, kept as data: one TOML file per preset.
 
-A preset only holds what differs from the constructor's defaults.
+A preset is a list of rules. A rule may name a method, a backbone and a dataset, and
+holds for fits that match all it names; where several do, later ones win. It only holds
+what differs from the constructor's defaults.
 """
 
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from gsebo.lookup import lookup, normalise
 
-PRESETS: dict[str, dict[str, dict[str, Any]]] = {
-    # The paper: hidden width 16, dropout 0.5, learning rates 0.01, λ = 5e-4, and τ
-    # searched. Here τ in {10, 20} and strengths shared or per layer were searched on a
-    # half of the validation nodes that no outer step saw, one choice per backbone for
-    # all four datasets (results/preset_search.jsonl); what is within 0.2 points of the
-    # best is a tie and goes to shared strengths and fewer steps. JK-Net has three
-    # layers there.
-    "paper": {
-        "gcn": {"inner_steps": 20, "per_layer": True},
-        "gat": {},
-        "sage": {},
-        "sage-gcn": {},
-        "jk": {"num_layers": 3, "inner_steps": 20},
-        "jk-sage": {"num_layers": 3, "inner_steps": 20, "per_layer": True},
-        "mlp": {},
-    },
-}
+_FOLDER = Path(__file__).parent / "preset_files"
 
 
-def preset_parameters(preset: str, backbone: str) -> dict[str, Any]:
-    """Parameters of a preset for one backbone; none for one it does not name."""
-    by_backbone = lookup("preset", preset, PRESETS)
-    return dict(by_backbone.get(normalise(backbone), {}))
+@dataclass(frozen=True)
+class Rule:
+    """Parameters for some fits.
+
+    Attributes:
+        parameters: What to set.
+        method: Name of the only method that it is for, or names of several.
+        backbone: Name of the only backbone that it is for.
+        dataset: Name of the only dataset that it is for.
+        note: Where the values come from.
+    """
+
+    parameters: dict[str, Any]
+    method: str | list[str] | None = None
+    backbone: str | None = None
+    dataset: str | None = None
+    note: str = ""
+
+    def holds(self, method: str, backbone: str, dataset: str) -> bool:
+        """Whether the rule is for such a fit."""
+        pairs = (
+            (self.method, method),
+            (self.backbone, backbone),
+            (self.dataset, dataset),
+        )
+        return all(_names(wanted, given) for wanted, given in pairs)
+
+
+def _names(wanted: str | list[str] | None, given: str) -> bool:
+    if wanted is None:
+        return True
+    names = [wanted] if isinstance(wanted, str) else wanted
+    return normalise(given) in {normalise(name) for name in names}
+
+
+@cache
+def presets() -> dict[str, tuple[Rule, ...]]:
+    """All presets by name."""
+    found = {}
+    for path in sorted(_FOLDER.glob("*.toml")):
+        rules = tomllib.loads(path.read_text("utf-8"))["rule"]
+        found[path.stem] = tuple(Rule(**rule) for rule in rules)
+    return found
+
+
+def preset_parameters(
+    preset: str, backbone: str, *, method: str = "gsebo", dataset: str = ""
+) -> dict[str, Any]:
+    """Parameters of a preset for a fit; none where no rule holds.
+
+    Options of the backbone are put together, everything else is replaced.
+
+    Args:
+        preset: Its name.
+        backbone: Name of the backbone.
+        method: Name of the method.
+        dataset: Name of the dataset; rules for a dataset need it.
+    """
+    parameters: dict[str, Any] = {}
+    for rule in lookup("preset", preset, presets()):
+        if not rule.holds(method, backbone, dataset):
+            continue
+        for name, value in rule.parameters.items():
+            if isinstance(value, dict):
+                value = {**parameters.get(name, {}), **value}
+            parameters[name] = value
+    return parameters

@@ -2,19 +2,48 @@
 
 from dataclasses import dataclass
 
+from gsebo.methods.adaedge import AdaEdge
 from gsebo.methods.base import GraphClassifier
+from gsebo.methods.bgcn import BGCN
+from gsebo.methods.dropedge import DropEdge
 from gsebo.methods.frozen import Frozen
+from gsebo.methods.gaug_m import GAugM
+from gsebo.methods.gaug_o import GAugO
 from gsebo.methods.gsebo import GSEBO
+from gsebo.methods.idgl import IDGL
+from gsebo.methods.lds import LDS
+from gsebo.methods.magna import MAGNA
+from gsebo.methods.mlp_control import MLPControl
+from gsebo.methods.neuralsparse import NeuralSparse
+from gsebo.methods.prognn import ProGNN
+from gsebo.methods.ptdnet import PTDNet
+from gsebo.methods.retrain import Retrain
+from gsebo.methods.single_level import SingleLevel
+from gsebo.methods.train_val import TrainVal
 from gsebo.methods.vanilla import Vanilla
+from gsebo.methods.vgcn import VGCN
 
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """What ``gsebo list methods`` shows."""
+    """What ``gsebo list methods`` shows.
+
+    Attributes:
+        estimator: The class.
+        description: One line.
+        paper: Where it was proposed.
+        cost: Memory and time, beside those of the network itself.
+    """
 
     estimator: type[GraphClassifier]
     description: str
     paper: str
+    cost: str = "the network itself"
+
+    @property
+    def backbones(self) -> tuple[str, ...]:
+        """Names of the networks that it works with; empty for any."""
+        return self.estimator.supported_backbones
 
 
 METHODS: dict[str, MethodInfo] = {
@@ -22,9 +51,102 @@ METHODS: dict[str, MethodInfo] = {
         GSEBO,
         "edge strengths by the hypergradient of validation loss",
         "Graph Structure Learning with Bi-level Optimization",
+        cost="O(edges); 3 to 4 times the network's training",
     ),
     "vanilla": MethodInfo(Vanilla, "the backbone on the given graph", "-"),
     "frozen": MethodInfo(
         Frozen, "control: GSEBO's schedule, structure fixed", "arXiv 2605.07577"
+    ),
+    "train_val": MethodInfo(
+        TrainVal, "control: the backbone, taught with the validation labels too", "-"
+    ),
+    "retrain": MethodInfo(
+        Retrain,
+        "control: a fresh backbone on what another method has learned",
+        "arXiv 2605.07577",
+        cost="the other method and the network itself",
+    ),
+    "single_level": MethodInfo(
+        SingleLevel,
+        "control: edge strengths by the training loss alone",
+        "Graph Structure Learning with Bi-level Optimization",
+        cost="O(edges)",
+    ),
+    "mlp": MethodInfo(MLPControl, "control: no edges at all", "-"),
+    "adaedge": MethodInfo(
+        AdaEdge,
+        "sure pairs of one class linked, of two classes cut, and trained again",
+        "Measuring and Relieving the Over-smoothing Problem for Graph Neural Networks",
+        cost="O(edges + num_add) memory; up to 5 trainings of the network",
+    ),
+    "gaug_m": MethodInfo(
+        GAugM,
+        "unlikely edges removed and likely ones added once, by an auto-encoder",
+        "Data Augmentation for Graph Neural Networks",
+        cost="O(edges) memory; 200 times O(nodes^2) work in small blocks",
+    ),
+    "dropedge": MethodInfo(
+        DropEdge,
+        "random edges dropped in every training step",
+        "DropEdge: Towards Deep Graph Convolutional Networks on Node Classification",
+        cost="O(edges) per step, beside the network",
+    ),
+    "neuralsparse": MethodInfo(
+        NeuralSparse,
+        "the k best neighbours of each node, by a network on the features",
+        "Robust Graph Representation Learning via Neural Sparsification",
+        cost="O(32 edges) memory; sorts the edges in every step",
+    ),
+    "magna": MethodInfo(
+        MAGNA,
+        "its own network: attention diffused over several hops",
+        "Multi-hop Attention Graph Neural Networks",
+        cost="O(heads x edges) memory per hop; sorts the edges in every layer",
+    ),
+    "ptdnet": MethodInfo(
+        PTDNet,
+        "a network for each layer prunes edges, towards few and low rank",
+        "Learning to Drop: Robust Graph Neural Network via Topological Denoising",
+        cost="O(edges) memory; several passes of the network per step",
+    ),
+    "bgcn": MethodInfo(
+        BGCN,
+        "graphs drawn from a block model, predictions averaged over them",
+        "Bayesian Graph Convolutional Neural Networks for Semi-supervised "
+        "Classification",
+        cost="O(edges) memory, and the weights of 60 epochs; 2000 fitting steps",
+    ),
+    "gaug_o": MethodInfo(
+        GAugO,
+        "training on graphs drawn from an edge predictor that learns along",
+        "Data Augmentation for Graph Neural Networks",
+        cost="O(nodes²) memory and time per step, times the heads of a GAT",
+    ),
+    "vgcn": MethodInfo(
+        VGCN,
+        "a distribution over graphs, from the given graph or nearest neighbours",
+        "Variational Inference for Graph Convolutional Networks in the Absence of "
+        "Graph Data and Adversarial Settings",
+        cost="O(samples x nodes^2) memory and time per step",
+    ),
+    "idgl": MethodInfo(
+        IDGL,
+        "graphs from learned similarities of features and embeddings, in turns",
+        "Iterative Deep Graph Learning for Graph Neural Networks: Better and Robust "
+        "Node Embeddings",
+        cost="O(iterations x nodes^2) memory, and O(heads x features x nodes^2) time "
+        "per step",
+    ),
+    "lds": MethodInfo(
+        LDS,
+        "edge probabilities by the hypergradient of validation loss",
+        "Learning Discrete Structures for Graph Neural Networks",
+        cost="O(nodes^2) memory, 34 matrices; up to 400 such steps per episode",
+    ),
+    "prognn": MethodInfo(
+        ProGNN,
+        "a sparse, low-rank and smooth graph near the given one",
+        "Graph Structure Learning for Robust Graph Neural Networks",
+        cost="O(nodes^2) memory, 28 matrices; O(nodes^3) work per epoch",
     ),
 }

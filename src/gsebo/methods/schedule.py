@@ -1,6 +1,7 @@
-"""What several methods share: which nodes decide, and training on a fixed structure."""
+"""What several methods share: which nodes decide, and how a network is trained."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -8,23 +9,27 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gsebo.bilevel import Optimizer
-from gsebo.data import CanonicalGraph
 from gsebo.errors import InvalidInput
 from gsebo.methods.base import Run
-from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_problem
+from gsebo.methods.outcome import Outcome, joint_outcome_of, outcomes_of, told_of
+from gsebo.methods.prepare import (
+    NetworkChoices,
+    PreparedGraph,
+    make_problem,
+    make_task,
+)
 from gsebo.structure import Fixed
 from gsebo.training import (
+    JointProblem,
     LoopSettings,
     NodeClassification,
     Patience,
-    Progress,
+    Task,
     train_joint,
+    train_together,
 )
 from gsebo.training.stopping import SelectBy
 from gsebo.training.threads import threads_for
-
-Trained = tuple[NodeClassification, CanonicalGraph, Progress]
-"""What one run of training gives."""
 
 StopOn = Literal["val", "holdout"]
 
@@ -73,7 +78,7 @@ def loop_settings(
     )
 
 
-def work_of(problem: NodeClassification) -> int:
+def work_of(problem: NodeClassification | Task) -> int:
     """Multiplications of the widest product of one forward pass, roughly."""
     widest = max(p.shape[-1] for p in problem.backbone.parameters() if p.dim())
     features = problem.features
@@ -81,61 +86,131 @@ def work_of(problem: NodeClassification) -> int:
     return max(problem.graph.num_entries, stored) * widest
 
 
-def results_of(
-    prepared: PreparedGraph,
-    problems: Sequence[NodeClassification],
-    progresses: Sequence[Progress],
-) -> list[Trained]:
-    """Put together what training gives an estimator, one for each run."""
-    return [
-        (problem, prepared.graph, progress)
-        for problem, progress in zip(problems, progresses, strict=True)
-    ]
+@dataclass(frozen=True)
+class Schedule:
+    """How weights are trained, and which step is kept.
+
+    Attributes:
+        weight_decay: λ of the penalty λ/2 ‖W‖².
+        optimizer: Makes the steps.
+        steps_per_evaluation: Steps between two looks at the validation nodes.
+        max_training_steps: Number of steps in all.
+        patience: Looks without a better one before stopping.
+        select_by: Which look is the best.
+        stop_on: Which validation nodes decide.
+    """
+
+    weight_decay: float
+    optimizer: Optimizer
+    steps_per_evaluation: int
+    max_training_steps: int
+    patience: int
+    select_by: SelectBy
+    stop_on: StopOn = "val"
+
+    def settings(self, data: Data, run: Run) -> LoopSettings:
+        """How the loop of one run goes."""
+        return loop_settings(
+            run,
+            outer_and_stopping_nodes(data, self.stop_on, run.seed)[1],
+            max_steps=-(-self.max_training_steps // self.steps_per_evaluation),
+            patience=self.patience,
+            select_by=self.select_by,
+        )
 
 
 def train_on_fixed_structure(
     data: Data,
     runs: Sequence[Run],
     network: NetworkChoices,
+    schedule: Schedule,
     *,
-    weight_decay: float,
-    optimizer: Optimizer,
-    steps_per_evaluation: int,
-    max_training_steps: int,
-    patience: int,
-    select_by: SelectBy,
-    stop_on: StopOn,
-) -> list[Trained]:
-    """Train the weights on the given graph, looking at validation now and then."""
+    graph: Tensor | None = None,
+    strengths: Tensor | None = None,
+) -> list[Outcome]:
+    """Train the weights on a graph that stays as it is.
+
+    Args:
+        data: The user's graph.
+        runs: One for each seed.
+        network: Which network.
+        schedule: How to train it.
+        graph: Edges ``[2, E]`` to use instead of the user's, in any order.
+        strengths: Of the entries of that graph, edges in canonical order and then the
+            loops, instead of the vanilla ones.
+    """
     prepared = PreparedGraph(data, runs[0].device)
-    problems, settings = [], []
+    ground = prepared if graph is None else prepared.with_edges(graph)
+    problems = []
     for run in runs:
-        outer_nodes, stop_nodes = outer_and_stopping_nodes(data, stop_on, run.seed)
+        outer_nodes, _ = outer_and_stopping_nodes(data, schedule.stop_on, run.seed)
         problems.append(
             make_problem(
-                prepared,
+                ground,
                 network,
-                Fixed(),
+                Fixed(strengths),
                 outer_nodes=outer_nodes,
-                weight_decay=weight_decay,
+                weight_decay=schedule.weight_decay,
                 seed=run.seed,
-            )
-        )
-        settings.append(
-            loop_settings(
-                run,
-                stop_nodes,
-                max_steps=-(-max_training_steps // steps_per_evaluation),
-                patience=patience,
-                select_by=select_by,
             )
         )
     with threads_for(work_of(problems[0]), len(problems)):
         progresses = train_joint(
             problems,
-            optimizer,
-            steps_per_evaluation=steps_per_evaluation,
-            max_training_steps=max_training_steps,
-            settings=settings,
+            schedule.optimizer,
+            steps_per_evaluation=schedule.steps_per_evaluation,
+            max_training_steps=schedule.max_training_steps,
+            settings=[schedule.settings(data, run) for run in runs],
         )
-    return results_of(prepared, problems, progresses)
+    outcomes = outcomes_of(ground, problems, progresses)
+    if ground is prepared and strengths is None:
+        return outcomes
+    return [told_of(prepared, outcome) for outcome in outcomes]
+
+
+def train_jointly(
+    data: Data,
+    runs: Sequence[Run],
+    network: NetworkChoices,
+    schedule: Schedule,
+    make: Callable[[Task, Run], JointProblem],
+    *,
+    structure_optimizer: Optimizer | None = None,
+    weight_steps: int = 1,
+    in_turns: bool = False,
+) -> list[Outcome]:
+    """Train weights and a structure together.
+
+    Args:
+        data: The user's graph.
+        runs: One for each seed.
+        network: Which network.
+        schedule: How to train it.
+        make: Lays the structure over a task.
+        structure_optimizer: Makes the steps of the structure, if it learns by gradient.
+        weight_steps: As in :func:`~gsebo.training.train_together`.
+        in_turns: As there.
+    """
+    prepared = PreparedGraph(data, runs[0].device)
+    problems = []
+    for run in runs:
+        task = make_task(
+            prepared, network, weight_decay=schedule.weight_decay, seed=run.seed
+        )
+        problems.append(make(task, run))
+    work = work_of(problems[0].task)
+    if problems[0].dense:
+        work *= max(data.num_nodes**2 // problems[0].task.graph.num_entries, 1)
+    with threads_for(work):
+        progresses = train_together(
+            problems,
+            schedule.optimizer,
+            structure_optimizer,
+            steps_per_evaluation=schedule.steps_per_evaluation,
+            max_training_steps=schedule.max_training_steps,
+            settings=[schedule.settings(data, run) for run in runs],
+            weight_steps=weight_steps,
+            in_turns=in_turns,
+        )
+    pairs = zip(problems, progresses, strict=True)
+    return [joint_outcome_of(prepared, *pair) for pair in pairs]

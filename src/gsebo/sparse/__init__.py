@@ -1,5 +1,6 @@
 """Sparse algebra closed under differentiation; knows nothing of graphs or training."""
 
+from gsebo.sparse.complete import CompletePattern as CompletePattern
 from gsebo.sparse.dropout import Noise as Noise
 from gsebo.sparse.dropout import dropout as dropout
 from gsebo.sparse.features import SparseFeatures as SparseFeatures
@@ -11,3 +12,4 @@ from gsebo.sparse.operators import row_sum as row_sum
 from gsebo.sparse.operators import sddmm as sddmm
 from gsebo.sparse.operators import spmm as spmm
 from gsebo.sparse.pattern import Pattern as Pattern
+from gsebo.sparse.random import uniform as uniform

@@ -1,12 +1,13 @@
 """Propagation with strengths that are in part computed from what is propagated."""
 
+import torch
 from torch import Tensor
 from torch.nn.functional import leaky_relu
 
 from gsebo.sparse.dropout import Noise, dropout
-from gsebo.sparse.operators import edge_softmax, row_expand, spmm
+from gsebo.sparse.operators import edge_softmax, row_expand, row_sum, spmm
 from gsebo.sparse.pattern import Pattern
-from gsebo.sparse.symbol import Attend, Strengths, Symbol
+from gsebo.sparse.symbol import Attend, Strengths, Symbol, Untraceable
 
 
 def attend(
@@ -19,6 +20,7 @@ def attend(
     rate: float,
     noise: Noise | None,
     site: int,
+    renormalise: bool = False,
 ) -> Tensor:
     """Sum the messages of each row, times their attention and their strength.
 
@@ -36,12 +38,16 @@ def attend(
         rate: Of the dropout.
         noise: Randomness of the dropout, or None to drop nothing.
         site: Of the dropout.
+        renormalise: Divide attention times strength by its sum over the row, before
+            the dropout.
 
     Returns:
         ``[nodes, heads * channels]``.
     """
     heads = attention.shape[0]
     if isinstance(message, Symbol) and isinstance(strength, Strengths):
+        if renormalise:
+            raise Untraceable("attention that is normalised again")
         node = Attend(
             channels=message.node.channels,
             argument=message.node,
@@ -59,6 +65,12 @@ def attend(
     target, source = (by_head @ attention).unbind(-1)
     scores = row_expand(pattern, target) + row_expand(pattern.T, source)
     share = edge_softmax(pattern, leaky_relu(scores, slope))
-    share = dropout(share, rate, noise, site)
-    out = spmm(pattern, share * strength, by_head)
+    if renormalise:
+        share = share * strength
+        # A row of which nothing is left stays empty.
+        total = row_sum(pattern, share).clamp(min=torch.finfo(share.dtype).tiny)
+        share = dropout(share / row_expand(pattern, total), rate, noise, site)
+    else:
+        share = dropout(share, rate, noise, site) * strength
+    out = spmm(pattern, share, by_head)
     return out.transpose(0, 1).reshape(nodes, -1)

@@ -13,6 +13,8 @@ operator           derivative
 ``row_expand``     ``row_sum``
 ``edge_softmax``   products with itself, ``row_sum`` and ``row_expand``
 =================  ==========================================================
+
+On a :class:`CompletePattern` they are matrix products, left to autograd.
 """
 
 import math
@@ -23,6 +25,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from gsebo.errors import InvalidInput
+from gsebo.sparse.complete import CompletePattern
 from gsebo.sparse.kernels import kernels_for
 from gsebo.sparse.pattern import Pattern
 from gsebo.sparse.symbol import Propagate, Strengths, Symbol
@@ -44,6 +47,8 @@ def spmm(pattern: Pattern, values: Tensor, x: Tensor) -> Tensor:
     _expect("values", values, -1, pattern.num_entries, "entries")
     _expect("x", x, -2, pattern.num_columns, "columns")
     _expect_one_dtype(values, x)
+    if isinstance(pattern, CompletePattern):
+        return pattern.matrix(values) @ x
     return _apply(_Spmm, pattern, values, x)
 
 
@@ -62,24 +67,32 @@ def sddmm(pattern: Pattern, a: Tensor, b: Tensor) -> Tensor:
     _expect("b", b, -2, pattern.num_columns, "columns")
     _expect("b", b, -1, a.shape[-1], "channels of a")
     _expect_one_dtype(a, b)
+    if isinstance(pattern, CompletePattern):
+        return pattern.values(a @ b.mT)
     return _apply(_Sddmm, pattern, a, b)
 
 
 def row_sum(pattern: Pattern, values: Tensor) -> Tensor:
     """Sum ``values`` ``[..., entries]`` over each row: ``[..., rows]``."""
     _expect("values", values, -1, pattern.num_entries, "entries")
+    if isinstance(pattern, CompletePattern):
+        return pattern.matrix(values).sum(-1)
     return _apply(_RowSum, pattern, values)
 
 
 def row_expand(pattern: Pattern, x: Tensor) -> Tensor:
     """Give each entry the value of its row: ``[..., rows]`` to ``[..., entries]``."""
     _expect("x", x, -1, pattern.num_rows, "rows")
+    if isinstance(pattern, CompletePattern):
+        return pattern.values(x.unsqueeze(-1).expand(*x.shape, pattern.num_columns))
     return _apply(_RowExpand, pattern, x)
 
 
 def edge_softmax(pattern: Pattern, scores: Tensor) -> Tensor:
     """Softmax of ``scores`` ``[..., entries]`` over the entries of each row."""
     _expect("scores", scores, -1, pattern.num_entries, "entries")
+    if isinstance(pattern, CompletePattern):
+        return pattern.values(pattern.matrix(scores).softmax(-1))
     return _apply(_EdgeSoftmax, pattern, scores)
 
 

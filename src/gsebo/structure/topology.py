@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
-from gsebo.data.canonical import CanonicalGraph
+from gsebo.data.canonical import CanonicalGraph, canonicalise
 from gsebo.sparse import Pattern
 
 
@@ -37,6 +38,19 @@ class Topology:
             source, target = torch.cat([source, nodes]), torch.cat([target, nodes])
         pattern = Pattern.from_positions(target, source, graph.num_nodes)
         return cls(pattern.to(device), graph)
+
+    @classmethod
+    def from_edges(
+        cls,
+        edge_index: Tensor,
+        num_nodes: int,
+        *,
+        self_loops: bool,
+        device: torch.device | str,
+    ) -> Topology:
+        """Lay out directed edges ``[2, E]``: sorted, merged, without their loops."""
+        graph = canonicalise(Data(edge_index=edge_index, num_nodes=num_nodes))
+        return cls.of(graph, self_loops=self_loops, device=device)
 
     @property
     def num_edges(self) -> int:

@@ -9,7 +9,7 @@ repeat until early stopping:
 from collections.abc import Sequence
 
 from gsebo.bilevel import Hypergradient, Optimizer, begin
-from gsebo.training.loop import LoopSettings, run_loop
+from gsebo.training.loop import LoopSettings, run_loop, run_stacked
 from gsebo.training.problem import NodeClassification
 from gsebo.training.progress import Advance, Progress
 from gsebo.training.stack import Stack
@@ -43,12 +43,13 @@ def train_bilevel(
             result.gradient, progress.outer_state, progress.outer
         )
         outer = problem.structure.project(moved)
-        return Advance(result.iterate, outer, outer_state, result.inner_losses[-1])
+        loss = result.inner_losses[-1]
+        return Advance(result.iterate, outer, outer_state, loss, progress.outer)
 
     starts = []
     for problem in problems:
         outer = problem.initial_outer()
         iterate = begin(inner_optimizer, problem.initial_weights())
         starts.append(Progress(iterate, outer, outer_optimizer.init(outer)))
-    together = hypergradient.by_derivatives
-    return run_loop(problems, step, starts, settings, together=together)
+    run = run_stacked if hypergradient.by_derivatives else run_loop
+    return run(problems, step, starts, settings)

@@ -17,6 +17,7 @@ from gsebo.training.history import StepRecord
 from gsebo.training.progress import Progress
 
 _FILE = "checkpoint.safetensors"
+_STAGE = "checkpoint-{}.safetensors"
 _TREES = ("weights", "slots", "outer", "outer_slots", "best_weights", "best_outer")
 
 
@@ -37,6 +38,17 @@ class Checkpoint:
         self.resume = resume
         self._last = time.monotonic()
 
+    def stage(self, number: int) -> "Checkpoint":
+        """Where one of several trainings of a fit saves its own progress.
+
+        A training that had ended is loaded as it ended, so that the next one goes on.
+        """
+        other = Checkpoint(
+            self.path.parent, every_seconds=self.every_seconds, resume=self.resume
+        )
+        other.path = self.path.with_name(_STAGE.format(number))
+        return other
+
     def prepare(self) -> None:
         """Raise now if the folder cannot be written."""
         check_writable(self.path.parent)
@@ -56,8 +68,11 @@ class Checkpoint:
                 f"{self.path} belongs to a fit with another graph, seed or parameters; "
                 "expected the same ones, or start anew without resuming"
             )
-        trees = {name: _pick(tensors, name, device) for name in _TREES}
         try:
+            trees = {
+                name: _pick(tensors, name, facts["order"][name], device)
+                for name in _TREES
+            }
             return _progress(trees, facts)
         except (LookupError, TypeError) as error:
             raise InvalidInput(
@@ -89,6 +104,8 @@ class Checkpoint:
         }
         facts = {
             "fingerprint": fingerprint,
+            # A sum over a tree is rounded by its order, which the file does not keep.
+            "order": {name: list(trees[name]) for name in _TREES},
             "step": progress.iterate.step,
             "count": progress.iterate.state.count,
             "outer_count": progress.outer_state.count,
@@ -99,17 +116,16 @@ class Checkpoint:
         self._last = time.monotonic()
 
     def remove(self) -> None:
-        """Delete the file once the fit is finished and stored elsewhere."""
+        """Delete what was saved once the fit is finished and stored elsewhere."""
         self.path.unlink(missing_ok=True)
+        for path in self.path.parent.glob(_STAGE.format("*")):
+            path.unlink()
 
 
-def _pick(tensors: dict[str, Tensor], name: str, device: str) -> Tree:
-    prefix = f"{name}:"
-    return {
-        key.removeprefix(prefix): leaf.to(device)
-        for key, leaf in tensors.items()
-        if key.startswith(prefix)
-    }
+def _pick(
+    tensors: dict[str, Tensor], name: str, keys: list[str], device: str
+) -> Tree:
+    return {key: tensors[f"{name}:{key}"].to(device) for key in keys}
 
 
 def _progress(trees: dict[str, Tree], facts: dict[str, Any]) -> Progress:

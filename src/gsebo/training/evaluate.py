@@ -7,9 +7,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from gsebo.bilevel import Tree
-from gsebo.training.problem import NodeClassification
 from gsebo.training.progress import Advance
+from gsebo.training.trainable import Trainable
 
 
 @final
@@ -21,18 +20,14 @@ class Evaluation:
     val_loss: float
     train_accuracy: float
     val_accuracy: float
-    changed_edges: int
-    changed_strength: float
+    changed_edges: int | None
+    changed_strength: float | None
     broken: list[str]
 
 
 @torch.no_grad()
 def evaluate(
-    problem: NodeClassification,
-    stop_nodes: Tensor,
-    taken: Advance,
-    logits: Tensor,
-    outer: Tree,
+    problem: Trainable, stop_nodes: Tensor, taken: Advance, logits: Tensor
 ) -> list[Evaluation]:
     """Measure every run of a stack; everything has a leading axis of runs.
 
@@ -41,11 +36,10 @@ def evaluate(
         stop_nodes: Nodes that decide when to stop.
         taken: The step.
         logits: Scores of all nodes after the step, ``[runs, nodes, classes]``.
-        outer: The outer variables that the step was taken with.
     """
     inner = problem.inner_nodes
     stop_logits, stop_labels = logits[:, stop_nodes], problem.labels[stop_nodes]
-    changed, strength = _changed_edges(problem, outer, len(logits))
+    changed, strength = problem.changed_edges(taken.belongs, len(logits))
     numbers = [
         taken.train_loss,
         _cross_entropy(stop_logits, stop_labels),
@@ -75,15 +69,15 @@ def _evaluation(
         f"the training loss ({train_loss})": math.isfinite(train_loss),
         f"the validation loss ({val_loss})": math.isfinite(val_loss),
         "a node's score": scores == 1,
-        "the hypergradient": all(leaf == 1 for leaf in leaves),
+        "the structure": all(leaf == 1 for leaf in leaves),
     }
     return Evaluation(
         train_loss,
         val_loss,
         train_accuracy,
         val_accuracy,
-        int(changed_edges),
-        changed_strength,
+        None if math.isnan(changed_edges) else int(changed_edges),
+        None if math.isnan(changed_strength) else changed_strength,
         [what for what, holds in finite.items() if not holds],
     )
 
@@ -101,20 +95,4 @@ def _accuracy(logits: Tensor, labels: Tensor) -> Tensor:
 
 def _all_finite(numbers: Tensor) -> Tensor:
     # A sum of zeros unless some number times zero is not zero: one pass, no mask.
-    return (numbers * 0).flatten(1).sum(-1) == 0
-
-
-def _changed_edges(
-    problem: NodeClassification, outer: Tree, runs: int
-) -> tuple[Tensor, Tensor]:
-    """How many edges differ from the start, and by which factor on average."""
-    edges = slice(0, problem.graph.num_edges)
-    start = problem.initial_strengths[..., edges]
-    if not outer:
-        return start.new_zeros(runs), start.new_ones(runs)
-    now = problem.strengths(outer)[..., edges]
-    moved = now != start
-    count = moved.flatten(1).sum(-1)
-    total = torch.where(moved, now / start, 0).flatten(1).sum(-1)
-    ever = moved if moved.dim() == 2 else moved.any(dim=1)
-    return ever.sum(-1), torch.where(count > 0, total / count, 1)
+    return (numbers * 0).reshape(len(numbers), -1).sum(-1) == 0

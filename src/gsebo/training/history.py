@@ -18,7 +18,8 @@ class StepRecord:
         val_loss: Mean cross-entropy over the nodes that decide when to stop.
         train_accuracy: Accuracy over the training nodes.
         val_accuracy: Accuracy over the nodes that decide when to stop.
-        changed_edges: Number of edges whose strength differs from the start.
+        changed_edges: Number of edges whose strength differs from the start, where
+            that is known during training.
         changed_strength: Mean of strength / start over those edges, 1 without any.
         seconds: Since the fit began, earlier runs of a resumed fit included.
     """
@@ -29,8 +30,8 @@ class StepRecord:
     val_loss: float
     train_accuracy: float
     val_accuracy: float
-    changed_edges: int
-    changed_strength: float
+    changed_edges: int | None
+    changed_strength: float | None
     seconds: float
 
     @classmethod

@@ -6,7 +6,7 @@ from gsebo.bilevel import Optimizer, begin
 from gsebo.bilevel.derivatives import first_derivatives
 from gsebo.bilevel.descend import descend
 from gsebo.bilevel.optimizer import State
-from gsebo.training.loop import LoopSettings, run_loop
+from gsebo.training.loop import LoopSettings, run_stacked
 from gsebo.training.problem import NodeClassification
 from gsebo.training.progress import Advance, Progress
 from gsebo.training.stack import Stack
@@ -36,7 +36,8 @@ def train_joint(
         steps = min(steps_per_evaluation, left)
         derivatives = first_derivatives(problem, progress.outer)
         iterate, losses = descend(derivatives, optimizer, progress.iterate, steps)
-        return Advance(iterate, progress.outer, progress.outer_state, losses[-1])
+        outer = progress.outer
+        return Advance(iterate, outer, progress.outer_state, losses[-1], outer)
 
     starts = [
         Progress(
@@ -46,4 +47,4 @@ def train_joint(
         )
         for problem in problems
     ]
-    return run_loop(problems, step, starts, settings, together=True)
+    return run_stacked(problems, step, starts, settings)

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Generic, TypeVar
 
 from torch import Tensor
 
@@ -18,10 +19,14 @@ from gsebo.training.problem import NodeClassification
 from gsebo.training.progress import Advance, Progress
 from gsebo.training.stack import Stack, stackable
 from gsebo.training.stopping import Patience
+from gsebo.training.trainable import Trainable
 from gsebo.training.workers import share_out
 
-StepFunction = Callable[[NodeClassification | Stack, Progress], Advance]
-"""One step of training, for one run or for a stack of them."""
+Problem = TypeVar("Problem", bound=Trainable)
+Step = Callable[[Problem, Progress], Advance]
+"""One step of training: what happens between two evaluations."""
+StackStep = Callable[[NodeClassification | Stack, Progress], Advance]
+"""The same for one run or for a stack of them."""
 
 
 @dataclass(frozen=True)
@@ -46,54 +51,59 @@ class LoopSettings:
 
 
 def run_loop(
-    problems: Sequence[NodeClassification],
-    step: StepFunction,
+    problems: Sequence[Problem],
+    step: Step[Problem],
     starts: Sequence[Progress],
     settings: Sequence[LoopSettings],
-    *,
-    together: bool,
 ) -> list[Progress]:
     """Train until ``max_steps``, out of patience, or diverged; keep the best state.
 
-    Problems that differ only in their seed are trained at once, as one stack per core;
-    each stops on its own, with the result that it would have had alone.
-
     Args:
-        problems: One for each run.
+        problems: One for each run; one is trained after another.
         step: What happens between two evaluations.
         starts: The state before the first step.
         settings: Of each run.
-        together: Whether ``step`` can take a stack.
     """
     runs = [_Run(*each) for each in zip(problems, starts, settings, strict=True)]
-    if together and stackable(problems):
-        device = problems[0].labels.device
-        workers = thread_limit() if device.type == "cpu" else 1
-        share_out(runs, workers, partial(_train_together, step))
-    else:
-        for run in runs:
-            _train_alone(run, step)
+    for run in runs:
+        _train_alone(run, step)
     return [run.progress for run in runs]
 
 
-def _train_alone(run: "_Run", step: StepFunction) -> None:
+def run_stacked(
+    problems: Sequence[NodeClassification],
+    step: StackStep,
+    starts: Sequence[Progress],
+    settings: Sequence[LoopSettings],
+) -> list[Progress]:
+    """The same, but what differs only in its seed is trained at once.
+
+    There is one stack per core; each run stops on its own, with the result that it
+    would have had alone.
+    """
+    if not stackable(problems):
+        return run_loop(problems, step, starts, settings)
+    runs = [_Run(*each) for each in zip(problems, starts, settings, strict=True)]
+    device = problems[0].labels.device
+    workers = thread_limit() if device.type == "cpu" else 1
+    share_out(runs, workers, partial(_train_together, step))
+    return [run.progress for run in runs]
+
+
+def _train_alone(run: "_Run[Problem]", step: Step[Problem]) -> None:
     progress = run.progress
     while run.goes_on:
         taken = step(run.problem, progress)
-        logits = run.problem.scores(taken.iterate.weights, progress.outer)
+        logits = run.problem.scores(taken.iterate.weights, taken.belongs)
         alone = taken._replace(
-            outer=_with_axis(taken.outer), train_loss=taken.train_loss.unsqueeze(0)
+            outer=_with_axis(taken.outer),
+            belongs=_with_axis(taken.belongs),
+            train_loss=taken.train_loss.unsqueeze(0),
         )
-        (found,) = evaluate(
-            run.problem,
-            run.stop_nodes,
-            alone,
-            logits.unsqueeze(0),
-            _with_axis(progress.outer),
-        )
+        (found,) = evaluate(run.problem, run.stop_nodes, alone, logits.unsqueeze(0))
         if run.absorb(found, taken.iterate.step, logits):
             progress.best_weights = taken.iterate.weights
-            progress.best_outer = progress.outer
+            progress.best_outer = taken.belongs
         if not found.broken:
             progress.advance(taken)
             run.save(force=False)
@@ -101,7 +111,9 @@ def _train_alone(run: "_Run", step: StepFunction) -> None:
 
 
 def _train_together(
-    step: StepFunction, runs: list["_Run"], is_stopped: Callable[[], bool]
+    step: StackStep,
+    runs: list["_Run[NodeClassification]"],
+    is_stopped: Callable[[], bool],
 ) -> None:
     bound = runs
     stack = Stack([run.problem for run in bound])
@@ -115,15 +127,13 @@ def _train_together(
             stack = Stack([run.problem for run in bound])
             together = stack.select(together, places)
         taken = step(stack, together)
-        logits = stack.scores(taken.iterate.weights, together.outer)
+        logits = stack.scores(taken.iterate.weights, taken.belongs)
         first = bound[0]
-        founds = evaluate(
-            first.problem, first.stop_nodes, taken, logits, together.outer
-        )
+        founds = evaluate(first.problem, first.stop_nodes, taken, logits)
         for place, (run, found) in enumerate(zip(bound, founds, strict=True)):
             if run.goes_on and run.absorb(found, taken.iterate.step, logits[place]):
                 run.progress.best_weights = stack.take(taken.iterate.weights, place)
-                run.progress.best_outer = stack.take(together.outer, place)
+                run.progress.best_outer = stack.take(taken.belongs, place)
         together.advance(taken)
 
 
@@ -131,11 +141,11 @@ def _with_axis(tree: Tree) -> Tree:
     return {name: leaf.unsqueeze(0) for name, leaf in tree.items()}
 
 
-class _Run:
+class _Run(Generic[Problem]):
     """One run of the loop: where it stands and whether it goes on."""
 
     def __init__(
-        self, problem: NodeClassification, start: Progress, settings: LoopSettings
+        self, problem: Problem, start: Progress, settings: LoopSettings
     ) -> None:
         self.problem = problem
         self.stop_nodes = settings.stop_nodes

@@ -141,6 +141,19 @@ class NodeClassification(HandDifferentiated):
         chosen = logits.index_select(0, self.outer_nodes)
         return cross_entropy(chosen, self._outer_labels, reduction="sum")
 
+    def changed_edges(self, outer: Tree, runs: int) -> tuple[Tensor, Tensor]:
+        """How many edges differ from the start, and by which factor on average."""
+        edges = slice(0, self.graph.num_edges)
+        start = self.initial_strengths[..., edges]
+        if not outer:
+            return start.new_zeros(runs), start.new_ones(runs)
+        now = self.strengths(outer)[..., edges]
+        moved = now != start
+        count = moved.flatten(1).sum(-1)
+        total = torch.where(moved, now / start, 0).flatten(1).sum(-1)
+        ever = moved if moved.dim() == 2 else moved.any(dim=1)
+        return ever.sum(-1), torch.where(count > 0, total / count, 1)
+
     @cached_property
     def _inner_labels(self) -> Tensor:
         return self.labels[self.inner_nodes]

@@ -12,14 +12,20 @@ from gsebo.training.history import StepRecord
 class Advance(NamedTuple):
     """What one step of training changes.
 
-    The weights belong to the structure from before the step: ``outer`` is only used
-    from the next step on.
+    Attributes:
+        iterate: The weights and how they are optimised.
+        outer: Parameters of the structure for the next step.
+        outer_state: How those are optimised.
+        train_loss: The last training loss.
+        belongs: Parameters of the structure that the weights are judged with: those
+            from before the step where weights and structure take turns.
     """
 
     iterate: Iterate
     outer: Tree
     outer_state: State
     train_loss: Tensor
+    belongs: Tree
 
 
 @dataclass

@@ -4,7 +4,8 @@ from typing import Literal, NamedTuple
 
 from gsebo.training.history import StepRecord
 
-SelectBy = Literal["loss", "accuracy"]
+SelectBy = Literal["loss", "accuracy", "last"]
+SELECT_BY: tuple[SelectBy, ...] = ("loss", "accuracy", "last")
 
 
 class Patience(NamedTuple):
@@ -12,7 +13,8 @@ class Patience(NamedTuple):
 
     Attributes:
         select_by: ``"loss"`` (lower validation loss is better) or ``"accuracy"``
-            (higher is better, and of two equal ones the lower loss).
+            (higher is better, and of two equal ones the lower loss), or ``"last"``:
+            every step is better than those before it, so that nothing is selected.
         patience: How many steps in a row may pass without a better one.
     """
 
@@ -21,7 +23,7 @@ class Patience(NamedTuple):
 
     def is_better(self, new: StepRecord, best: StepRecord | None) -> bool:
         """Whether ``new`` should be kept instead of ``best``."""
-        if best is None:
+        if best is None or self.select_by == "last":
             return True
         if self.select_by == "accuracy" and new.val_accuracy != best.val_accuracy:
             return new.val_accuracy > best.val_accuracy

@@ -100,11 +100,21 @@ def _keep_mask(key0, key1, threshold, scale, out):  # type: ignore[no-untyped-de
         out[index] = scale if h < threshold else 0
 
 
+def _uniform(key0, key1, shift, scale, out):  # type: ignore[no-untyped-def]
+    for index in prange(out.shape[0]):
+        low = np.uint32(index)
+        high = np.uint32(np.uint32(index >> 32) * np.uint32(0x9E3779B9))
+        h = _mix(np.uint32(low + key0))
+        h = _mix(np.uint32(h ^ key1 ^ high))
+        out[index] = (np.float64(h >> shift) + 0.5) * scale
+
+
 _SDDMM = compile_twice(_sddmm, fastmath=_DOT)
 _ROW_SUM = compile_twice(_row_sum, fastmath=_FUSE)
 _ROW_EXPAND = compile_twice(_row_expand, fastmath=_FUSE)
 _EDGE_SOFTMAX = compile_twice(_edge_softmax, fastmath=_FUSE)
 _KEEP_MASK = compile_twice(_keep_mask, fastmath=_FUSE)
+_UNIFORM = compile_twice(_uniform, fastmath=_FUSE)
 
 
 def _array(tensor: Tensor) -> np.ndarray[Any, Any]:
@@ -163,4 +173,13 @@ def keep_mask(size: int, threshold: int, keys: tuple[int, int], like: Tensor) ->
     scale = array.dtype.type(2**32 / threshold)
     key0, key1 = np.uint32(keys[0]), np.uint32(keys[1])
     run_kernel(_KEEP_MASK, 8 * size, key0, key1, np.uint64(threshold), scale, array)
+    return out
+
+
+def uniform(size: int, bits: int, keys: tuple[int, int], like: Tensor) -> Tensor:
+    """Numbers in (0, 1) from the first ``bits`` of the hash of each position."""
+    out = like.new_empty(size)
+    key0, key1 = np.uint32(keys[0]), np.uint32(keys[1])
+    shift, scale = np.uint32(32 - bits), np.float64(2.0**-bits)
+    run_kernel(_UNIFORM, 8 * size, key0, key1, shift, scale, out.numpy())
     return out

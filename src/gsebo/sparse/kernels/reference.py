@@ -75,11 +75,25 @@ def mask_part(
     part: slice, threshold: int, keys: tuple[int, int], like: Tensor
 ) -> Tensor:
     """Mask of the positions in ``part``."""
-    index = torch.arange(part.start, part.stop, device=like.device)
+    mixed = hash_part(part, keys, like.device)
+    return (mixed < threshold).to(like.dtype).mul_(2**32 / threshold)
+
+
+def uniform(size: int, bits: int, keys: tuple[int, int], like: Tensor) -> Tensor:
+    """Numbers in (0, 1) from the first ``bits`` of the hash of each position."""
+    out = like.new_empty(size)
+    for part in _chunks(size, 1):
+        mixed = hash_part(part, keys, like.device) >> (32 - bits)
+        out[part] = (mixed.to(like.dtype) + 0.5) / 2**bits
+    return out
+
+
+def hash_part(part: slice, keys: tuple[int, int], device: torch.device) -> Tensor:
+    """Hash the positions in ``part`` to 32 bits each, as int64."""
+    index = torch.arange(part.start, part.stop, device=device)
     low, high = index & 0xFFFFFFFF, index >> 32
     mixed = _mix((low + keys[0]) & 0xFFFFFFFF)
-    mixed = _mix(mixed ^ keys[1] ^ ((high * 0x9E3779B9) & 0xFFFFFFFF))
-    return (mixed < threshold).to(like.dtype).mul_(2**32 / threshold)
+    return _mix(mixed ^ keys[1] ^ ((high * 0x9E3779B9) & 0xFFFFFFFF))
 
 
 def _chunks(size: int, width: int) -> Iterator[slice]:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gsebo.errors import InvalidInput
 from gsebo.sparse.kernels import triton_products, triton_rows, triton_softmax
+from gsebo.sparse.kernels.reference import uniform as uniform
 from gsebo.sparse.kernels.triton_schedule import (
     CLASSES,
     TILE,

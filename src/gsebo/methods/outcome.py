@@ -1,0 +1,125 @@
+"""What one run of training gives an estimator."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softmax
+
+from gsebo.bilevel import Tree
+from gsebo.methods.fitted import FittedModel
+from gsebo.methods.prepare import PreparedGraph
+from gsebo.structure import Propagation, Topology
+from gsebo.training import JointProblem, Member, NodeClassification, Progress, Task
+
+# Strengths that no prediction notices are not stored: a relaxed sample of a dense graph
+# consists of them.
+_SMALLEST = 1e-6
+
+
+class Outcome(NamedTuple):
+    """A trained model and how it came about.
+
+    Attributes:
+        model: What predicts.
+        progress: History of the training, and which step was kept.
+        probability: Class probabilities on the graph of the fit, ``[nodes, classes]``.
+    """
+
+    model: FittedModel
+    progress: Progress
+    probability: Tensor
+
+
+@torch.no_grad()
+def outcome_of(
+    prepared: PreparedGraph, problem: NodeClassification, progress: Progress
+) -> Outcome:
+    """Take the best step of training with strengths on the given graph."""
+    _load_weights(problem, progress.best_weights)
+    strengths = problem.strengths(progress.best_outer).clone()
+    start = problem.backbone.initial_strength(problem.graph.pattern)
+    model = FittedModel(
+        backbone=problem.backbone,
+        graph=prepared.graph,
+        strengths=strengths,
+        start=start,
+        learned=bool(progress.best_outer),
+        num_features=prepared.data.x.shape[1],
+    )
+    logits = problem.logits(progress.best_weights, progress.best_outer, None)
+    return Outcome(model, progress, softmax(logits, dim=-1))
+
+
+@torch.no_grad()
+def joint_outcome_of(
+    prepared: PreparedGraph, problem: JointProblem, progress: Progress
+) -> Outcome:
+    """Take the best step of training with a structure of its own."""
+    task = problem.task
+    weights, outer = progress.best_weights, progress.best_outer
+    _load_weights(task, weights)
+    members: Sequence[Member] = ()
+    if problem.learned:
+        members = problem.members(weights, outer)
+    model = FittedModel(
+        backbone=task.backbone,
+        graph=prepared.graph,
+        strengths=problem.strengths(weights, outer),
+        start=problem.initial_strengths,
+        learned=problem.learned,
+        num_features=prepared.data.x.shape[1],
+        members=tuple(_stored(task, member) for member in members),
+    )
+    return Outcome(model, progress, model.probabilities(prepared.data))
+
+
+def outcomes_of(
+    prepared: PreparedGraph,
+    problems: Sequence[NodeClassification],
+    progresses: Sequence[Progress],
+) -> list[Outcome]:
+    """The same for several runs."""
+    pairs = zip(problems, progresses, strict=True)
+    return [outcome_of(prepared, problem, progress) for problem, progress in pairs]
+
+
+@torch.no_grad()
+def told_of(prepared: PreparedGraph, outcome: Outcome) -> Outcome:
+    """Tell a network that was trained on other edges or strengths of the user's graph.
+
+    Args:
+        prepared: The user's graph.
+        outcome: Of a training on the same nodes.
+    """
+    model = outcome.model
+    loops = model.backbone.self_loops
+    trained = Topology.of(model.graph, self_loops=loops, device=prepared.device)
+    propagation = Propagation(trained.pattern, model.strengths)
+    own = prepared.topology(self_loops=loops)
+    edges, on_loops = propagation.at(prepared.graph)
+    told = replace(
+        model,
+        graph=prepared.graph,
+        strengths=torch.cat([edges, on_loops], dim=-1) if loops else edges,
+        start=model.backbone.initial_strength(own.pattern),
+        learned=True,
+        members=(Member(propagation),),
+    )
+    return outcome._replace(model=told, probability=told.probabilities(prepared.data))
+
+
+def _stored(task: Task, member: Member) -> Member:
+    """The form in which a member is kept: few entries, named weights."""
+    propagation, weights = member
+    loops = task.backbone.self_loops
+    named = None if weights is None else task.named_weights(weights)
+    return Member(propagation.stored(_SMALLEST, self_loops=loops), named)
+
+
+def _load_weights(holder: NodeClassification | Task, weights: Tree) -> None:
+    parameters = dict(holder.backbone.named_parameters())
+    for name, weight in holder.named_weights(weights).items():
+        parameters[name].copy_(weight)
