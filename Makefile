@@ -25,6 +25,7 @@ lint: $(VENV)/.installed-test
 
 readme: $(VENV)/.installed-test
 	$(BIN)/python scripts/readme_table.py
+	$(BIN)/python scripts/methods_table.py
 
 bench: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks equality

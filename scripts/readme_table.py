@@ -4,16 +4,16 @@
 if the table is stale.
 """
 
-import json
-import statistics
-import sys
-import tomllib
-from collections import defaultdict
-from pathlib import Path
+from stored_results import (
+    ROOT,
+    accuracies,
+    dataset_titles,
+    fits,
+    mean_and_spread,
+    published,
+    rewrite,
+)
 
-ROOT = Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
-BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 TITLES = {
     "gcn": "GCN",
     "gat": "GAT",
@@ -22,61 +22,47 @@ TITLES = {
     "jk": "JK-Net",
     "mlp": "MLP, no edges",
 }
-METHODS = {"vanilla": "vanilla", "frozen": "frozen control", "gsebo": "**GSEBO**"}
+METHODS = {
+    "vanilla": "vanilla",
+    "frozen": "control: frozen",
+    "retrain": "control: retrained",
+    "gsebo": "**GSEBO**",
+    "train_val": "control: train + val labels",
+}
 
 
 def main() -> None:
     """Rewrite or check the table."""
-    text = README.read_text("utf-8")
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    fresh = f"{before}{BEGIN}\n{table()}\n{END}{after}"
-    if "--check" in sys.argv[1:]:
-        if fresh != text:
-            sys.exit("the results table of README.md is stale: run `make readme`")
-        return
-    README.write_text(fresh, "utf-8")
+    rewrite(ROOT / "README.md", "results", table())
 
 
 def table() -> str:
     """Test accuracy in percent, ours with the paper's in brackets."""
-    published = tomllib.loads((ROOT / "results/published.toml").read_text("utf-8"))
-    accuracies = stored()
-    names = [name.replace("-", " ").title() for name in published["datasets"]]
-    names = [name.replace("Usa", "USA") for name in names]
+    paper = published()
+    stored = (fit for fit in fits("table1.jsonl", "methods.jsonl"))
+    found = accuracies(
+        (fit for fit in stored if fit["preset"] == "paper"),
+        "backbone",
+        "method",
+        "dataset",
+    )
+    names = dataset_titles(paper["datasets"])
     lines = [
         "| backbone | method | " + " | ".join(names) + " |",
         "|---|---|" + "---|" * len(names),
     ]
     for backbone, title in TITLES.items():
         for method, label in METHODS.items():
-            if (backbone, method, published["datasets"][0]) not in accuracies:
+            if (backbone, method, paper["datasets"][0]) not in found:
                 continue
-            printed = published.get(backbone, {}).get(method)
+            printed = paper.get(backbone, {}).get(method)
             cells = []
-            for number, dataset in enumerate(published["datasets"]):
-                values = accuracies[backbone, method, dataset]
-                paper = f" ({printed[number][0]:.1f})" if printed else ""
-                cells.append(f"{mean_and_spread(values)}{paper}")
+            for number, dataset in enumerate(paper["datasets"]):
+                values = found[backbone, method, dataset]
+                bracket = f" ({printed[number][0]:.1f})" if printed else ""
+                cells.append(f"{mean_and_spread(values)}{bracket}")
             lines.append(f"| {title} | {label} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
-
-
-def stored() -> dict[tuple[str, str, str], list[float]]:
-    """Accuracies of the stored fits, by backbone, method and dataset."""
-    found = defaultdict(list)
-    for line in (ROOT / "results/table1.jsonl").read_text("utf-8").splitlines():
-        fit = json.loads(line)
-        key = fit["backbone"], fit["method"], fit["dataset"]
-        found[key].append(100 * fit["test_accuracy"])
-    return dict(found)
-
-
-def mean_and_spread(values: list[float]) -> str:
-    """Mean ± standard deviation, and the number of seeds where it is not ten."""
-    seeds = "" if len(values) == 10 else f" [{len(values)} seeds]"
-    spread = statistics.stdev(values) if len(values) > 1 else 0.0
-    return f"{statistics.mean(values):.1f} ± {spread:.1f}{seeds}"
 
 
 if __name__ == "__main__":

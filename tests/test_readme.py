@@ -13,8 +13,9 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 
 
-def test_the_results_table_is_the_stored_results() -> None:
-    command = [sys.executable, ROOT / "scripts/readme_table.py", "--check"]
+@pytest.mark.parametrize("script", ["readme_table.py", "methods_table.py"])
+def test_the_tables_are_the_stored_results(script: str) -> None:
+    command = [sys.executable, ROOT / "scripts" / script, "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

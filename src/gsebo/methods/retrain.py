@@ -28,6 +28,9 @@ class Retrain(EpochClassifier):
         method_options: Its parameters, beside those of the network, which are shared.
     """
 
+    # Strengths that were learned may be small, and then training takes longer.
+    max_epochs: int = 1000
+    patience: int = 100
     method: str = "gsebo"
     method_options: dict[str, Any] | None = None
 
