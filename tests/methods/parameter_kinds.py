@@ -96,6 +96,7 @@ KINDS: dict[str, str] = {
     "predictor_epochs": "count",
     "predictor_hidden": "count",
     "predictor_lr": "rate",
+    "predictor_scaling": "choice",
     "pretrain_edge_epochs": "count from 0",
     "pretrain_weight_epochs": "count from 0",
     "prior": "choice",

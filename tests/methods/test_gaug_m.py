@@ -101,10 +101,11 @@ def test_in_a_directed_graph_new_pairs_go_both_ways(data: Data) -> None:
     assert new == {tuple(e) for e in torch.cat([nodes, nodes.flip(0)], 1).T.tolist()}
 
 
-def test_the_predictor_sees_rows_of_sum_one(data: Data) -> None:
+@pytest.mark.parametrize("by", ["sum", "max"])
+def test_the_predictor_sees_scaled_rows(data: Data, by: str) -> None:
     scale = torch.linspace(0.1, 9, data.num_nodes).unsqueeze(1)
     plain, scaled = (
-        embedding_of(GAugM(**QUICK), with_fields(data, x=x))
+        embedding_of(GAugM(**QUICK, predictor_scaling=by), with_fields(data, x=x))
         for x in (data.x, data.x * scale)
     )
     torch.testing.assert_close(scaled, plain)

@@ -1,5 +1,7 @@
 """The auto-encoder and its loss over all pairs against dense formulas."""
 
+from typing import Literal
+
 import pytest
 import torch
 from hypothesis import given
@@ -18,7 +20,7 @@ from gsebo.structure.vgae import (
     Embedding,
     GraphEncoder,
     auto_encoder_loss,
-    rows_of_sum_one,
+    scaled_rows,
 )
 
 from .graphs import EDGES, examples, graph, graphs
@@ -142,13 +144,14 @@ def test_the_whole_loss_is_differentiated_right(variational: bool) -> None:
     torch.testing.assert_close(loss(*weights), parts + embedding.divergence() / N)
 
 
-def test_rows_sum_to_one_in_either_form() -> None:
+@pytest.mark.parametrize("by", ["sum", "max"])
+def test_rows_are_scaled_in_either_form(by: Literal["sum", "max"]) -> None:
     x = normal(8, 30) * (normal(8, 30, seed=1) > 1.5)
     x[3] = 0
     sparse = make_features(x, torch.float64, "cpu")
     assert not isinstance(sparse, Tensor)
-    found = rows_of_sum_one(x)
-    torch.testing.assert_close(rows_of_sum_one(sparse).to_dense(), found)
-    total = x.abs().sum(1)
-    torch.testing.assert_close(found * total.unsqueeze(1), x)
+    found = scaled_rows(x, by)
+    torch.testing.assert_close(scaled_rows(sparse, by).to_dense(), found)
+    size = x.abs().sum(1) if by == "sum" else x.abs().amax(1)
+    torch.testing.assert_close(found * size.unsqueeze(1), x)
     assert not found[3].any()

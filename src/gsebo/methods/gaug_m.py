@@ -31,7 +31,7 @@ from gsebo.structure.vgae import (
     Embedding,
     GraphEncoder,
     auto_encoder_loss,
-    rows_of_sum_one,
+    scaled_rows,
 )
 from gsebo.training.fit_module import minimise
 from gsebo.training.threads import threads_for
@@ -59,6 +59,9 @@ class GAugM(EpochClassifier):
         predictor_hidden: Width of its hidden layer.
         predictor_dim: Width of its embedding.
         predictor_lr: Its learning rate, of Adam.
+        predictor_scaling: Rows of features are divided by their ``"sum"``, as the
+            authors do, or by their largest number (``"max"``). The sum makes features
+            of many entries so small that training takes several times as long.
         compat: Do as the authors' code: the auto-encoder is trained to find each link
             in one direction only, and pairs are ranked by one random draw instead of
             by the means.
@@ -71,12 +74,14 @@ class GAugM(EpochClassifier):
     predictor_hidden: int = 32
     predictor_dim: int = 16
     predictor_lr: float = 0.01
+    predictor_scaling: Literal["sum", "max"] = "max"
     compat: bool = False
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         require_share(remove_share=self.remove_share, add_share=self.add_share)
         require_choice("predictor", self.predictor, ("vgae", "gae"))
+        require_choice("predictor_scaling", self.predictor_scaling, ("sum", "max"))
         require_count(
             predictor_epochs=self.predictor_epochs,
             predictor_hidden=self.predictor_hidden,
@@ -115,7 +120,7 @@ class GAugM(EpochClassifier):
 
     def _embedding(self, prepared: PreparedGraph, linked: Tensor, seed: int) -> Tensor:
         """Train the auto-encoder; return one row for each node."""
-        features = rows_of_sum_one(prepared.features)
+        features = scaled_rows(prepared.features, self.predictor_scaling)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             encoder = GraphEncoder(

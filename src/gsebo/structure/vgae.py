@@ -7,7 +7,7 @@ s it is the plain one.
 """
 
 import math
-from typing import NamedTuple, final
+from typing import Literal, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -101,14 +101,25 @@ def auto_encoder_loss(
     return reconstruction + embedding.divergence() / drawn.shape[0]
 
 
-def rows_of_sum_one(features: Tensor | SparseFeatures) -> Tensor | SparseFeatures:
-    """Divide each row by the sum of its absolute values; rows of zeros stay zero."""
+def scaled_rows(
+    features: Tensor | SparseFeatures, by: Literal["sum", "max"]
+) -> Tensor | SparseFeatures:
+    """Divide each row by the sum, or by the largest, of its absolute values.
+
+    Rows of zeros stay zero.
+    """
     if isinstance(features, Tensor):
-        total = features.abs().sum(dim=1, keepdim=True)
-        return features / total.masked_fill(total == 0, 1)
-    total = row_sum(features.pattern, features.values.abs())
-    total = total.masked_fill(total == 0, 1)[features.pattern.row_of_entry]
-    return SparseFeatures(features.pattern, features.values / total)
+        sizes = features.abs()
+        size = sizes.sum(dim=1) if by == "sum" else sizes.amax(dim=1)
+        return features / size.masked_fill(size == 0, 1).unsqueeze(1)
+    pattern, values = features.pattern, features.values
+    if by == "sum":
+        size = row_sum(pattern, values.abs())
+    else:
+        size = values.new_zeros(pattern.num_rows)
+        size = size.scatter_reduce(0, pattern.row_of_entry, values.abs(), "amax")
+    size = size.masked_fill(size == 0, 1)[pattern.row_of_entry]
+    return SparseFeatures(pattern, values / size)
 
 
 def _normal(shape: tuple[int, ...], noise: Noise, like: Tensor) -> Tensor:

@@ -122,9 +122,7 @@ class Checkpoint:
             path.unlink()
 
 
-def _pick(
-    tensors: dict[str, Tensor], name: str, keys: list[str], device: str
-) -> Tree:
+def _pick(tensors: dict[str, Tensor], name: str, keys: list[str], device: str) -> Tree:
     return {key: tensors[f"{name}:{key}"].to(device) for key in keys}
 
 
