@@ -102,7 +102,7 @@ def test_the_l0_term_counts_open_gates(data: Data) -> None:
     weights, outer = start_of(problem)
     first = edge_logits(problem, outer, 0, problem.task.features)
     drawn = [
-        problem.random_pass(weights, outer, first, 0.7, Noise(SEED, number))
+        problem.random_pass(weights, outer, first, 0.7, Noise(SEED, 1), number)
         for number in range(400)
     ]
     shares = torch.stack([(each.gates > 0).double().mean() for each in drawn])
@@ -136,9 +136,8 @@ def test_the_nuclear_term_is_that_of_dense_matrices(data: Data, compat: bool) ->
     source, target = problem.task.graph.graph.edge_index
     by_pass = []
     for number in range(3):
-        noise = Noise(SEED, 3 * STEP + number)
         gates = problem.random_pass(
-            weights, outer, first, 2 * 0.99**STEP, noise
+            weights, outer, first, 2 * 0.99**STEP, Noise(SEED, STEP), number
         ).gates.detach()
         dense = gates.new_zeros(len(gates), data.num_nodes, data.num_nodes)
         dense[:, target, source] = gates
@@ -156,7 +155,7 @@ def test_the_passes_are_drawn_apart_and_pulled_together(data: Data) -> None:
     logits = torch.stack(
         [
             problem.random_pass(
-                weights, outer, first, temperature, Noise(SEED, 3 * STEP + number)
+                weights, outer, first, temperature, Noise(SEED, STEP), number
             ).logits
             for number in range(3)
         ]
@@ -262,3 +261,28 @@ def test_the_price_of_open_gates_closes_them(data: Data) -> None:
         model = PTDNet(l0_weight=price, **options).fit(data)
         closed.append(float((model.strength_ == 0).float().mean()))
     assert closed[0] < 0.9 < 0.99 < closed[1]
+
+
+def test_passes_share_their_dropout_masks(data: Data) -> None:
+    """With gates that are all open, nothing tells one pass from another."""
+    problem = problem_of(data, dropout=0.5, l0_weight=0.0, nuclear_weight=0.0)
+    weights, outer = start_of(problem)
+    outer = {name: torch.zeros_like(leaf) for name, leaf in outer.items()}
+    first = edge_logits(problem, outer, 0, problem.task.features)
+    cold = [
+        problem.random_pass(weights, outer, first + 60, 1.0, Noise(SEED, STEP), number)
+        for number in (0, 1)
+    ]
+    torch.testing.assert_close(cold[0].gates[0], cold[1].gates[0])
+    other = problem.random_pass(
+        weights, outer, first + 60, 1.0, Noise(SEED, STEP + 1), 0
+    )
+    assert not torch.allclose(cold[0].logits, other.logits)
+    one = problem_of(data, dropout=0.5, num_layers=1)
+    weights, outer = start_of(one)
+    first = edge_logits(one, outer, 0, one.task.features) + 60
+    same = [
+        one.random_pass(weights, outer, first, 1.0, Noise(SEED, STEP), number).logits
+        for number in (0, 1)
+    ]
+    torch.testing.assert_close(*same)

@@ -185,14 +185,9 @@ class PTDNetProblem(JointProblem):
         # No pass changes the features, so the first layer has the same logits in all.
         first = self._edge_logits(outer, 0, self.task.features)
         temperature = method.temperature(step)
+        noise = Noise(self.task.seed, step)
         passes = [
-            self.random_pass(
-                weights,
-                outer,
-                first,
-                temperature,
-                Noise(self.task.seed, step * count + number),
-            )
+            self.random_pass(weights, outer, first, temperature, noise, number)
             for number in range(count)
         ]
         logits = torch.stack([each.logits for each in passes])
@@ -216,14 +211,29 @@ class PTDNetProblem(JointProblem):
         first: Tensor,
         temperature: float,
         noise: Noise,
+        number: int,
     ) -> Pass:
-        """Run the network with random gates; ``first``: edge logits of layer 0."""
+        """Run the network with random gates.
+
+        All passes of a step share their dropout masks: what is to agree are different
+        gates. With masks of their own the penalty on disagreement would be one on
+        dropout, which on some graphs leaves no logits at all.
+
+        Args:
+            weights: Of the network.
+            outer: Of the networks on edges.
+            first: Edge logits of layer 0.
+            temperature: Of the gates.
+            noise: Randomness of the step.
+            number: Of the pass.
+        """
         gates: list[Tensor] = []
         shares: list[Tensor] = []
 
         def strengths(layer: int, h: Features) -> Tensor:
             logits = first if layer == 0 else self._edge_logits(outer, layer, h)
-            drawn = uniform((logits.numel(),), noise, _SITE + layer, logits)
+            site = _SITE + layer + number * len(self._networks.layers)
+            drawn = uniform((logits.numel(),), noise, site, logits)
             gates.append(self._gates.sample(logits, drawn, temperature))
             is_open = self._gates.open_probability(logits, temperature)
             shares.append(is_open.sum() / max(is_open.numel(), 1))
