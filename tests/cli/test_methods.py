@@ -123,3 +123,13 @@ def test_a_graph_that_is_too_large_for_all_pairs(
             command("fit", "planted", "--method", method, *settings_of(method))
         )
         assert "GB" in said and "400 nodes" in said
+
+
+def test_added_edges_are_told(command: Command, tmp_path) -> None:
+    options = ("--method", "gaug_m", *settings_of("gaug_m"), "--out", tmp_path / "m")
+    result = command("fit", "planted", *options)
+    assert result.exit_code == 0, result.stderr
+    assert "edges added" in result.stdout
+    told = json_of(command("inspect", tmp_path / "m", "--json"))
+    assert told["added_edges"] > 0
+    assert f"{told['added_edges']}" in command("inspect", tmp_path / "m").stdout

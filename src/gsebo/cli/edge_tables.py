@@ -23,12 +23,13 @@ def print_changes(about: dict[str, Any], changes: EdgeChanges) -> None:
             ("graph", f"{changes.num_nodes} nodes, {changes.num_edges} edges"),
             ("seed", about["seed"]),
             ("best step", about["best_step"]),
+            ("edges added", about["added_edges"]),
         ],
     )
     if not changes.learned:
         print("Nothing was learned about the edges: each counts as at the start.")
         return
-    if changes.unchanged_everywhere:
+    if changes.unchanged_everywhere and not about["added_edges"]:
         print("No edge changed: the best step came before the first change.")
         return
     for layer in changes.layers:

@@ -43,6 +43,7 @@ def inspect(
         "backbone": facts["parameters"]["backbone"],
         "seed": facts["seed"],
         "best_step": facts["best_step"],
+        "added_edges": fitted.new_edge_index_.shape[1],
     }
     if json:
         print_json({**about, **asdict(changes)})

@@ -71,9 +71,10 @@ def structure_in_words(model: GraphClassifier) -> str:
     changes = summarise(model, top=0)
     if not changes.learned:
         return "not learned: every edge counts as at the start"
-    if changes.unchanged_everywhere:
+    added = model.new_edge_index_.shape[1]
+    if changes.unchanged_everywhere and not added:
         return "no edge changed: the best step came before the first change"
-    parts = []
+    parts = [f"{added} edges added"] if added else []
     for layer in changes.layers:
         prefix = "" if layer.layer is None else f"layer {layer.layer}: "
         parts.append(

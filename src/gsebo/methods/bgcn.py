@@ -180,7 +180,10 @@ class BGCNProblem(JointProblem):
         """Mean cross-entropy of the training nodes on the graph of the step."""
         graph = self._given() if step < self._plan.warmup else self.drawn(outer, step)
         logits = self.task.logits(weights, *graph, Noise(self.task.seed, step))
-        return self.task.loss_of(logits) + self._penalty(weights)
+        loss = self.task.loss_of(logits)
+        if self._first_layer_decay:
+            return loss + self.task.first_layer_penalty(weights)
+        return loss + self.task.penalty(weights)
 
     def settle(self, weights: Tree, outer: Tree, step: int) -> Tree:
         """Remember what this step predicts, and fit the block model when it is due."""
@@ -253,14 +256,6 @@ class BGCNProblem(JointProblem):
 
     def _given(self) -> Propagation:
         return Propagation(self.task.graph.pattern, self.initial_strengths)
-
-    def _penalty(self, weights: Tree) -> Tensor:
-        if not self._first_layer_decay:
-            return self.task.penalty(weights)
-        named = self.task.named_weights(weights)
-        first = [w for name, w in named.items() if name.startswith("layers.0.")]
-        squares = torch.stack([w.square().sum() for w in first]).sum()
-        return squares * (self.task.weight_decay / 2)
 
 
 def _appended(rows: Tensor, row: Tensor) -> Tensor:

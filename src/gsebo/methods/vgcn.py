@@ -212,7 +212,7 @@ class VGCNProblem(JointProblem):
             divergence = divergence_of_sample(posterior, self._prior, b)
             terms.append(-missed - self._share * divergence)
         bound = torch.stack(terms).logsumexp(0) - math.log(self._samples)
-        return self._penalty(weights) - bound.mean()
+        return self.task.first_layer_penalty(weights) - bound.mean()
 
     @torch.no_grad()
     def members(self, weights: Tree, outer: Tree) -> Sequence[Member]:
@@ -236,15 +236,6 @@ class VGCNProblem(JointProblem):
         weights = self._pairs.symmetric(torch.sigmoid(b), diagonal=1.0)
         flat = self._pattern.values(weights)
         return self.task.backbone.normalise(self._pattern, flat)
-
-    def _penalty(self, weights: Tree) -> Tensor:
-        """λ/2 ‖W‖² of the first layer."""
-        named = self.task.named_weights(weights)
-        first = [
-            weight for name, weight in named.items() if name.startswith("layers.0.")
-        ]
-        squares = torch.stack([weight.square().sum() for weight in first])
-        return squares.sum() * (self.task.weight_decay / 2)
 
 
 def _half_of_validation_trained_on(data: Data) -> Data:

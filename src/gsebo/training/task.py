@@ -78,6 +78,13 @@ class Task:
         flat = weights[FLAT]
         return flat.dot(flat) * (self.weight_decay / 2)
 
+    def first_layer_penalty(self, weights: Tree) -> Tensor:
+        """The same over the weights of the first layer alone."""
+        named = self.named_weights(weights)
+        first = [w for name, w in named.items() if name.startswith("layers.0.")]
+        squares = torch.stack([weight.square().sum() for weight in first])
+        return squares.sum() * (self.weight_decay / 2)
+
     @property
     def num_nodes(self) -> int:
         """Number of nodes."""
