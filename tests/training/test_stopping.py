@@ -73,3 +73,16 @@ def test_nothing_is_over_before_it_began() -> None:
 def test_a_nan_is_never_better() -> None:
     nan = float("nan")
     assert not Patience("loss", 1).is_better(record(2, nan), record(1, 0.5))
+
+
+@given(values=VALUES)
+def test_of_equal_accuracies_the_first(values: list[tuple[int, int]]) -> None:
+    records = [record(k, *value) for k, value in enumerate(values, start=1)]
+    _, best = run(Patience("first_accuracy", 100), records)
+    assert best == max(records, key=lambda r: (r.val_accuracy, -r.step))
+
+
+@given(values=VALUES)
+def test_the_last_whatever_it_is(values: list[tuple[int, int]]) -> None:
+    records = [record(k, *value) for k, value in enumerate(values, start=1)]
+    assert run(Patience("last", 1), records) == (len(records), records[-1])

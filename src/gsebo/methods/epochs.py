@@ -31,8 +31,8 @@ class EpochClassifier(GraphClassifier):
         max_epochs: Number of training steps at most.
         evaluate_every: Steps between two looks at the validation nodes.
         patience: Looks without a better one before stopping.
-        select_by: Keep the step with the best validation ``"loss"`` or ``"accuracy"``,
-            or the ``"last"``.
+        select_by: Keep the step with the best validation ``"loss"`` or ``"accuracy"``
+            (``"first_accuracy"``: of equal ones the first), or the ``"last"``.
         backbone_options: Further arguments of the backbone.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``.
         random_state: Seed; ``None`` draws one.

@@ -34,8 +34,8 @@ class Frozen(GraphClassifier):
         max_outer_steps: Number of outer steps at most.
         patience: Outer steps without a better one before stopping.
         stop_on: ``"val"``: all validation nodes decide; ``"holdout"``: a random half.
-        select_by: Keep the step with the best validation ``"loss"`` or ``"accuracy"``,
-            or the ``"last"``.
+        select_by: Keep the step with the best validation ``"loss"`` or ``"accuracy"``
+            (``"first_accuracy"``: of equal ones the first), or the ``"last"``.
         backbone_options: Further arguments of the backbone.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``.
         random_state: Seed; ``None`` draws one.

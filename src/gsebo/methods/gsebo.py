@@ -59,8 +59,8 @@ class GSEBO(GraphClassifier):
             ``"first_order"``, or an engine.
         stop_on: ``"val"``: all validation nodes serve the outer loss and decide when to
             stop; ``"holdout"``: a random half each.
-        select_by: Keep the step with the best validation ``"loss"`` or ``"accuracy"``,
-            or the ``"last"``.
+        select_by: Keep the step with the best validation ``"loss"`` or ``"accuracy"``
+            (``"first_accuracy"``: of equal ones the first), or the ``"last"``.
         backbone_options: Further arguments of the backbone, such as ``heads``.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``.
         random_state: Seed; ``None`` draws one.

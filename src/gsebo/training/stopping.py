@@ -4,8 +4,8 @@ from typing import Literal, NamedTuple
 
 from gsebo.training.history import StepRecord
 
-SelectBy = Literal["loss", "accuracy", "last"]
-SELECT_BY: tuple[SelectBy, ...] = ("loss", "accuracy", "last")
+SelectBy = Literal["loss", "accuracy", "first_accuracy", "last"]
+SELECT_BY: tuple[SelectBy, ...] = ("loss", "accuracy", "first_accuracy", "last")
 
 
 class Patience(NamedTuple):
@@ -13,8 +13,10 @@ class Patience(NamedTuple):
 
     Attributes:
         select_by: ``"loss"`` (lower validation loss is better) or ``"accuracy"``
-            (higher is better, and of two equal ones the lower loss), or ``"last"``:
-            every step is better than those before it, so that nothing is selected.
+            (higher is better, and of two equal ones the lower loss),
+            ``"first_accuracy"`` (of equal ones the first, as much public code does), or
+            ``"last"``: every step is better than those before it, so that nothing is
+            selected.
         patience: How many steps in a row may pass without a better one.
     """
 
@@ -25,6 +27,8 @@ class Patience(NamedTuple):
         """Whether ``new`` should be kept instead of ``best``."""
         if best is None or self.select_by == "last":
             return True
+        if self.select_by == "first_accuracy":
+            return new.val_accuracy > best.val_accuracy
         if self.select_by == "accuracy" and new.val_accuracy != best.val_accuracy:
             return new.val_accuracy > best.val_accuracy
         return new.val_loss < best.val_loss
