@@ -112,6 +112,7 @@ KINDS: dict[str, str] = {
     "select_by": "choice",
     "smoothness": "rate",
     "sparsity": "rate",
+    "shared_dropout": "flag",
     "stop_on": "choice",
     "structure": "choice",
     "structure_lr": "rate",

@@ -102,7 +102,7 @@ def test_the_l0_term_counts_open_gates(data: Data) -> None:
     weights, outer = start_of(problem)
     first = edge_logits(problem, outer, 0, problem.task.features)
     drawn = [
-        problem.random_pass(weights, outer, first, 0.7, Noise(SEED, 1), number)
+        problem.random_pass(weights, outer, first, 0.7, Noise(SEED, 1), 2 * number)
         for number in range(400)
     ]
     shares = torch.stack([(each.gates > 0).double().mean() for each in drawn])
@@ -137,7 +137,7 @@ def test_the_nuclear_term_is_that_of_dense_matrices(data: Data, compat: bool) ->
     by_pass = []
     for number in range(3):
         gates = problem.random_pass(
-            weights, outer, first, 2 * 0.99**STEP, Noise(SEED, STEP), number
+            weights, outer, first, 2 * 0.99**STEP, Noise(SEED, STEP), 2 * number
         ).gates.detach()
         dense = gates.new_zeros(len(gates), data.num_nodes, data.num_nodes)
         dense[:, target, source] = gates
@@ -155,7 +155,7 @@ def test_the_passes_are_drawn_apart_and_pulled_together(data: Data) -> None:
     logits = torch.stack(
         [
             problem.random_pass(
-                weights, outer, first, temperature, Noise(SEED, STEP), number
+                weights, outer, first, temperature, Noise(SEED, STEP), 2 * number
             ).logits
             for number in range(3)
         ]
@@ -263,26 +263,22 @@ def test_the_price_of_open_gates_closes_them(data: Data) -> None:
     assert closed[0] < 0.9 < 0.99 < closed[1]
 
 
-def test_passes_share_their_dropout_masks(data: Data) -> None:
-    """With gates that are all open, nothing tells one pass from another."""
-    problem = problem_of(data, dropout=0.5, l0_weight=0.0, nuclear_weight=0.0)
+@pytest.mark.parametrize("shared", [True, False])
+def test_passes_may_share_their_dropout_masks(data: Data, shared: bool) -> None:
+    """With gates that are all open, dropout alone tells one pass from another."""
+    options = {"l0_weight": 0.0, "nuclear_weight": 0.0, "shared_dropout": shared}
+    problem = problem_of(data, dropout=0.5, num_layers=1, **options)
     weights, outer = start_of(problem)
-    outer = {name: torch.zeros_like(leaf) for name, leaf in outer.items()}
-    first = edge_logits(problem, outer, 0, problem.task.features)
-    cold = [
-        problem.random_pass(weights, outer, first + 60, 1.0, Noise(SEED, STEP), number)
-        for number in (0, 1)
+    # The last bias lifts all logits of the gates.
+    lifted = {
+        name: leaf + 60 if leaf.shape == (1,) else leaf for name, leaf in outer.items()
+    }
+    assert any(leaf.shape == (1,) for leaf in outer.values())
+    first = edge_logits(problem, lifted, 0, problem.task.features)
+    assert float(first.min()) > 30
+    passes = [
+        problem.random_pass(weights, lifted, first, 1.0, *each).logits
+        for each in problem._noise_of_passes(STEP)
     ]
-    torch.testing.assert_close(cold[0].gates[0], cold[1].gates[0])
-    other = problem.random_pass(
-        weights, outer, first + 60, 1.0, Noise(SEED, STEP + 1), 0
-    )
-    assert not torch.allclose(cold[0].logits, other.logits)
-    one = problem_of(data, dropout=0.5, num_layers=1)
-    weights, outer = start_of(one)
-    first = edge_logits(one, outer, 0, one.task.features) + 60
-    same = [
-        one.random_pass(weights, outer, first, 1.0, Noise(SEED, STEP), number).logits
-        for number in (0, 1)
-    ]
-    torch.testing.assert_close(*same)
+    assert len(passes) == 3
+    assert torch.allclose(passes[0], passes[1]) == shared

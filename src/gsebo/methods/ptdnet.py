@@ -69,6 +69,9 @@ class PTDNet(EpochClassifier):
             logit is a sum of one number for each end.
         structure_lr: Learning rate of the networks on edges; the optimiser is that of
             the weights.
+        shared_dropout: Let the passes of a step share their dropout masks, so that they
+            disagree by their gates alone. With masks of their own the penalty on
+            disagreement is one on dropout, which on some graphs leaves no logits.
         compat: As the authors' code: gamma is 0 and zeta 1.01, the share of open gates
             is summed over the passes and the singular values are those of the last
             pass, where otherwise both are means over the passes.
@@ -95,6 +98,7 @@ class PTDNet(EpochClassifier):
     edge_channels: int = 16
     pair_channels: int | None = None
     structure_lr: float = 0.001
+    shared_dropout: bool = True
     compat: bool = False
 
     def _check_parameters(self) -> None:
@@ -117,7 +121,7 @@ class PTDNet(EpochClassifier):
         require_share(temperature_decay=self.temperature_decay)
         require_from(-1, 0, gamma=self.gamma)
         require_from(1, 2, zeta=self.zeta)
-        require_flag(compat=self.compat)
+        require_flag(shared_dropout=self.shared_dropout, compat=self.compat)
 
     def gates(self) -> HardConcrete:
         """The distribution of the gates."""
@@ -185,10 +189,9 @@ class PTDNetProblem(JointProblem):
         # No pass changes the features, so the first layer has the same logits in all.
         first = self._edge_logits(outer, 0, self.task.features)
         temperature = method.temperature(step)
-        noise = Noise(self.task.seed, step)
         passes = [
-            self.random_pass(weights, outer, first, temperature, noise, number)
-            for number in range(count)
+            self.random_pass(weights, outer, first, temperature, noise, shift)
+            for noise, shift in self._noise_of_passes(step)
         ]
         logits = torch.stack([each.logits for each in passes])
         mean = logits.mean(0)
@@ -211,29 +214,24 @@ class PTDNetProblem(JointProblem):
         first: Tensor,
         temperature: float,
         noise: Noise,
-        number: int,
+        shift: int,
     ) -> Pass:
         """Run the network with random gates.
-
-        All passes of a step share their dropout masks: what is to agree are different
-        gates. With masks of their own the penalty on disagreement would be one on
-        dropout, which on some graphs leaves no logits at all.
 
         Args:
             weights: Of the network.
             outer: Of the networks on edges.
             first: Edge logits of layer 0.
             temperature: Of the gates.
-            noise: Randomness of the step.
-            number: Of the pass.
+            noise: Randomness of dropout and gates.
+            shift: Added to the sites of the gates.
         """
         gates: list[Tensor] = []
         shares: list[Tensor] = []
 
         def strengths(layer: int, h: Features) -> Tensor:
             logits = first if layer == 0 else self._edge_logits(outer, layer, h)
-            site = _SITE + layer + number * len(self._networks.layers)
-            drawn = uniform((logits.numel(),), noise, site, logits)
+            drawn = uniform((logits.numel(),), noise, _SITE + layer + shift, logits)
             gates.append(self._gates.sample(logits, drawn, temperature))
             is_open = self._gates.open_probability(logits, temperature)
             shares.append(is_open.sum() / max(is_open.numel(), 1))
@@ -241,6 +239,14 @@ class PTDNetProblem(JointProblem):
 
         logits = self.task.logits(weights, self.task.graph.pattern, strengths, noise)
         return Pass(logits, torch.stack(gates), torch.stack(shares).sum())
+
+    def _noise_of_passes(self, step: int) -> list[tuple[Noise, int]]:
+        """Noise of each pass of a step, and by how much its gates have other sites."""
+        count, seed = int(self._method.passes), self.task.seed
+        if not self._method.shared_dropout:
+            return [(Noise(seed, step * count + number), 0) for number in range(count)]
+        layers = len(self._networks.layers)
+        return [(Noise(seed, step), number * layers) for number in range(count)]
 
     def nuclear_norm(self, passes: Sequence[Pass]) -> Tensor:
         """Largest singular values of the gated edges: sum over layers, mean of passes.
