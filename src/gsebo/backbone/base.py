@@ -1,7 +1,7 @@
 """What a backbone is: a network that classifies nodes, given the strengths."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -73,31 +73,44 @@ class Layer(nn.Module, ABC):
         """Propagate ``h`` with one strength per entry, ``[entries]``."""
 
 
-def layer_outputs(
-    layers: Iterable[nn.Module],
-    activation: Callable[[Tensor], Tensor],
-    rate: float,
-    features: Features,
-    pattern: Pattern,
-    strengths: Tensor | LayerStrengths,
-    noise: Noise | None,
-    *,
-    input_dropout: bool = True,
-) -> list[Tensor]:
-    """Run the layers; dropout before each, activation between; outputs of all."""
-    outputs: list[Tensor] = []
-    h: Features = features
-    for number, layer in enumerate(layers):
-        if outputs:
-            h = activation(outputs[-1])
-        if callable(strengths):
-            strength = strengths(number, h)
-        else:
-            strength = strengths if strengths.dim() == 1 else strengths[number]
-        if outputs or input_dropout:
-            h = dropout(h, rate, noise, 2 * number)
-        outputs.append(layer(h, pattern, strength, noise))
-    return outputs
+class LayeredBackbone(Backbone):
+    """A network of layers that follow each other.
+
+    Attributes:
+        layers: Each a :class:`Layer`.
+        activation: Between two layers.
+        dropout: Rate of dropout before each layer.
+        input_dropout: Whether there is dropout before the first layer too.
+    """
+
+    layers: nn.ModuleList
+    activation: Callable[[Tensor], Tensor]
+    dropout: float
+    input_dropout: bool = True
+
+    def outputs(
+        self,
+        features: Features,
+        pattern: Pattern,
+        strengths: Tensor | LayerStrengths | None,
+        noise: Noise | None,
+    ) -> list[Tensor]:
+        """Run the layers; return what each of them gives, before the activation."""
+        if strengths is None:
+            strengths = self.initial_strength(pattern)
+        outputs: list[Tensor] = []
+        h: Features = features
+        for number, layer in enumerate(self.layers):
+            if outputs:
+                h = self.activation(outputs[-1])
+            if callable(strengths):
+                strength = strengths(number, h)
+            else:
+                strength = strengths if strengths.dim() == 1 else strengths[number]
+            if outputs or self.input_dropout:
+                h = dropout(h, self.dropout, noise, 2 * number)
+            outputs.append(layer(h, pattern, strength, noise))
+        return outputs
 
 
 def glorot(*shape: int) -> nn.Parameter:

@@ -7,12 +7,11 @@ from torch import Tensor, nn
 from torch.nn.functional import elu
 
 from gsebo.backbone.base import (
-    Backbone,
     Features,
     Layer,
+    LayeredBackbone,
     LayerStrengths,
     glorot,
-    layer_outputs,
 )
 from gsebo.sparse import Noise, Pattern
 from gsebo.sparse.attention import attend
@@ -70,7 +69,7 @@ class GATLayer(Layer):
 
 
 @final
-class GAT(Backbone):
+class GAT(LayeredBackbone):
     """GAT; the hidden width is ``heads * hidden_channels``, the output one head.
 
     Args:
@@ -116,6 +115,7 @@ class GAT(Backbone):
                 )
             )
             width = heads * hidden_channels
+        self.activation = elu
         self.dropout = dropout
         self.num_propagations = num_layers
 
@@ -127,11 +127,7 @@ class GAT(Backbone):
         noise: Noise | None = None,
     ) -> Tensor:
         """Return the logits, ``[nodes, classes]``."""
-        if strengths is None:
-            strengths = self.initial_strength(pattern)
-        return layer_outputs(
-            self.layers, elu, self.dropout, features, pattern, strengths, noise
-        )[-1]
+        return self.outputs(features, pattern, strengths, noise)[-1]
 
     def initial_strength(self, pattern: Pattern) -> Tensor:
         """One: attention as it is."""

@@ -7,12 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from gsebo.backbone.base import (
-    Backbone,
     Features,
     Layer,
+    LayeredBackbone,
     LayerStrengths,
     glorot,
-    layer_outputs,
 )
 from gsebo.sparse import Noise, Pattern, row_expand, row_sum, spmm
 
@@ -49,7 +48,7 @@ class GCNLayer(Layer):
 
 
 @final
-class GCN(Backbone):
+class GCN(LayeredBackbone):
     """GCN: ``H(k) = ReLU(S H(k-1) W(k))``, S = strengths, vanilla 1 / √(d_i d_j).
 
     Args:
@@ -76,6 +75,7 @@ class GCN(Backbone):
         super().__init__()
         sizes = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
         self.layers = nn.ModuleList(GCNLayer(*pair) for pair in pairwise(sizes))
+        self.activation = torch.relu
         self.dropout, self.input_dropout = dropout, input_dropout
         self.num_propagations = num_layers
 
@@ -87,18 +87,7 @@ class GCN(Backbone):
         noise: Noise | None = None,
     ) -> Tensor:
         """Return the logits, ``[nodes, classes]``."""
-        if strengths is None:
-            strengths = self.initial_strength(pattern)
-        return layer_outputs(
-            self.layers,
-            torch.relu,
-            self.dropout,
-            features,
-            pattern,
-            strengths,
-            noise,
-            input_dropout=self.input_dropout,
-        )[-1]
+        return self.outputs(features, pattern, strengths, noise)[-1]
 
     def initial_strength(self, pattern: Pattern) -> Tensor:
         """1 / √(d_i d_j)."""

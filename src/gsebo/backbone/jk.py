@@ -7,11 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from gsebo.backbone.base import (
-    Backbone,
     Features,
+    LayeredBackbone,
     LayerStrengths,
     glorot,
-    layer_outputs,
 )
 from gsebo.backbone.gcn import (
     GCNLayer,
@@ -29,7 +28,7 @@ from gsebo.sparse import Noise, Pattern
 
 
 @final
-class JKNet(Backbone):
+class JKNet(LayeredBackbone):
     """Convolutions whose outputs are all seen by a linear read-out.
 
     Args:
@@ -82,6 +81,7 @@ class JKNet(Backbone):
         self.weight = glorot(width, out_channels)
         self.bias = nn.Parameter(torch.zeros(out_channels))
         self.convolution, self.mode = convolution, mode
+        self.activation = torch.relu
         self.dropout, self.input_dropout = dropout, input_dropout
         self.num_propagations = num_layers
 
@@ -93,18 +93,7 @@ class JKNet(Backbone):
         noise: Noise | None = None,
     ) -> Tensor:
         """Return the logits, ``[nodes, classes]``."""
-        if strengths is None:
-            strengths = self.initial_strength(pattern)
-        outputs = layer_outputs(
-            self.layers,
-            torch.relu,
-            self.dropout,
-            features,
-            pattern,
-            strengths,
-            noise,
-            input_dropout=self.input_dropout,
-        )
+        outputs = self.outputs(features, pattern, strengths, noise)
         hidden = [torch.relu(output) for output in outputs]
         return self._join(hidden) @ self.weight + self.bias
 

@@ -7,12 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from gsebo.backbone.base import (
-    Backbone,
     Features,
     Layer,
+    LayeredBackbone,
     LayerStrengths,
     glorot,
-    layer_outputs,
 )
 from gsebo.errors import InvalidInput
 from gsebo.sparse import Noise, Pattern, row_expand, row_sum, spmm
@@ -55,7 +54,7 @@ class SAGELayer(Layer):
 
 
 @final
-class SAGE(Backbone):
+class SAGE(LayeredBackbone):
     """GraphSAGE.
 
     Args:
@@ -93,6 +92,7 @@ class SAGE(Backbone):
             SAGELayer(*pair, self_weight=not self.self_loops)
             for pair in pairwise(sizes)
         )
+        self.activation = torch.relu
         self.dropout, self.input_dropout = dropout, input_dropout
         self.num_propagations = num_layers
 
@@ -104,18 +104,7 @@ class SAGE(Backbone):
         noise: Noise | None = None,
     ) -> Tensor:
         """Return the logits, ``[nodes, classes]``."""
-        if strengths is None:
-            strengths = self.initial_strength(pattern)
-        return layer_outputs(
-            self.layers,
-            torch.relu,
-            self.dropout,
-            features,
-            pattern,
-            strengths,
-            noise,
-            input_dropout=self.input_dropout,
-        )[-1]
+        return self.outputs(features, pattern, strengths, noise)[-1]
 
     def initial_strength(self, pattern: Pattern) -> Tensor:
         """1 / d_i."""
