@@ -12,11 +12,11 @@ from torch.nn.functional import cross_entropy
 from gsebo.backbone.base import Backbone, Features
 from gsebo.bilevel import Tree
 from gsebo.bilevel.derivatives import Derivatives, HandDifferentiated
-from gsebo.bilevel.tree import flatten, unflatten
 from gsebo.sparse import Noise
 from gsebo.sparse.symbol import Untraceable
 from gsebo.structure import Structure, Topology
 from gsebo.training.tape_derivatives import FLAT, Programs, TapeDerivatives
+from gsebo.training.task import Task
 
 
 @final
@@ -53,9 +53,22 @@ class NodeClassification(HandDifferentiated):
     weight_decay: float
     seed: int
 
+    @cached_property
+    def task(self) -> Task:
+        """The same without a structure."""
+        return Task(
+            backbone=self.backbone,
+            features=self.features,
+            graph=self.graph,
+            labels=self.labels,
+            inner_nodes=self.inner_nodes,
+            weight_decay=self.weight_decay,
+            seed=self.seed,
+        )
+
     def initial_weights(self) -> Tree:
         """All weights of the backbone as one vector."""
-        return {FLAT: flatten(self.trained_weights).detach()}
+        return self.task.initial_weights()
 
     def initial_outer(self) -> Tree:
         """The parameters of the structure."""
@@ -66,13 +79,12 @@ class NodeClassification(HandDifferentiated):
 
     def named_weights(self, weights: Tree) -> Tree:
         """Cut the flat vector into the parameters of the backbone."""
-        return unflatten(weights[FLAT], self.trained_weights)
+        return self.task.named_weights(weights)
 
-    @cached_property
+    @property
     def trained_weights(self) -> Tree:
         """The trained parameters of the backbone, in the order of the vector."""
-        named = self.backbone.named_parameters()
-        return {name: weight for name, weight in named if weight.requires_grad}
+        return self.task.trained_weights
 
     def derivatives(self, outer: Tree) -> Derivatives | None:
         """Derivatives by hand, where there are kernels for the network and device."""
@@ -119,17 +131,13 @@ class NodeClassification(HandDifferentiated):
 
     def logits(self, weights: Tree, outer: Tree, noise: Noise | None) -> Tensor:
         """Scores of every node, ``[nodes, classes]``."""
-        inputs = (self.features, self.graph.pattern, self.strengths(outer), noise)
-        scores: Tensor = functional_call(
-            self.backbone, self.named_weights(weights), inputs
-        )
-        return scores
+        pattern, strengths = self.graph.pattern, self.strengths(outer)
+        return self.task.logits(weights, pattern, strengths, noise)
 
     def inner_loss(self, weights: Tree, outer: Tree, step: int) -> Tensor:
         """Mean cross-entropy of the inner nodes, plus weight decay."""
         logits = self.logits(weights, outer, Noise(self.seed, step))
-        chosen = logits.index_select(0, self.inner_nodes)
-        loss = cross_entropy(chosen, self._inner_labels)
+        loss = self.task.loss_of(logits)
         if self.weight_decay == 0:
             return loss
         flat = weights[FLAT]
@@ -153,10 +161,6 @@ class NodeClassification(HandDifferentiated):
         total = torch.where(moved, now / start, 0).flatten(1).sum(-1)
         ever = moved if moved.dim() == 2 else moved.any(dim=1)
         return ever.sum(-1), torch.where(count > 0, total / count, 1)
-
-    @cached_property
-    def _inner_labels(self) -> Tensor:
-        return self.labels[self.inner_nodes]
 
     @cached_property
     def _outer_labels(self) -> Tensor:
