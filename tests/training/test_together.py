@@ -152,6 +152,16 @@ def test_scores_average_the_probabilities_of_the_members() -> None:
     torch.testing.assert_close(mean, scaled.initial_strengths * (1 + 0.5 + 0.5) / 3)
 
 
+def test_scores_are_finite_however_sure_the_members_are() -> None:
+    scaled = problem()
+    weights = {"weights": scaled.initial_weights()["weights"] * 1e4}
+    outer = scaled.initial_outer()
+    (one,) = scaled.members(weights, outer)
+    assert bool((scaled.scores(weights, outer).softmax(-1) == 0).any())
+    scaled.members = lambda *_: [one, one]  # type: ignore[method-assign]
+    assert bool(scaled.scores(weights, outer).isfinite().all())
+
+
 def test_a_stopped_training_goes_on(tmp_path) -> None:
     whole = train(problem(), 6)
     saved = {"checkpoint": Checkpoint(tmp_path, every_seconds=0)}

@@ -88,7 +88,9 @@ class JointProblem(ABC):
         logits = [self._logits_of(member, weights) for member in members]
         if len(logits) == 1:
             return logits[0]
-        return torch.stack(logits).softmax(-1).mean(0).log()
+        mean = torch.stack(logits).softmax(-1).mean(0)
+        # A class that all are sure not to see has a score too, if a low one.
+        return mean.clamp(min=torch.finfo(mean.dtype).tiny).log()
 
     def _logits_of(self, member: Member, weights: Tree) -> Tensor:
         own = weights if member.weights is None else member.weights
