@@ -50,6 +50,30 @@ def test_what_a_loss_does_not_use_has_zero_gradient(engine, optimizer: str) -> N
         ).raise_if_worse_than(1e-6)
 
 
+class Decayed:
+    """Weight "idle" is zero and in no loss but the weight decay's: a dead unit."""
+
+    def inner_loss(self, weights: dict, outer: dict, step: int) -> torch.Tensor:
+        moving = (weights["w"] - outer["z"]).square().sum()
+        return moving + sum(2.5e-4 * w.square().sum() for w in weights.values())
+
+    def outer_loss(self, weights: dict, outer: dict) -> torch.Tensor:
+        return weights["w"].sum() ** 2 + weights["idle"].sum()
+
+
+def test_a_weight_that_never_moves_cannot_overflow() -> None:
+    """Its derivative by its own gradient is rate / eps, in each of many steps."""
+    outer = {"z": random(2, seed=2).float()}
+    weights = {"w": random(2, seed=1).float(), "idle": torch.zeros(2)}
+    gradient, moved, _ = Reverse()(Decayed(), adam(0.01), weights, outer, 60)
+    assert not moved["idle"].any()
+    double = {name: tree.double() for name, tree in weights.items()}
+    exact, *_ = Unrolled()(
+        Decayed(), adam(0.01), double, {"z": outer["z"].double()}, 60
+    )
+    torch.testing.assert_close(gradient["z"].double(), exact["z"], rtol=1e-4, atol=0)
+
+
 @pytest.mark.parametrize("name", ENGINES)
 def test_losses_that_depend_on_nothing(name: str) -> None:
     problem = Quadratic.make()

@@ -123,6 +123,8 @@ def _step_back(
         cotangent of M  +=  -f a / D
         cotangent of V  +=  f a M / (2 D^2 sqrt(V))
 
+    Where ``M = V = 0`` both are left out: see below.
+
     Args:
         cotangent: ``a``, of the new weights.
         gradient: The gradient that the step was taken with.
@@ -134,6 +136,9 @@ def _step_back(
     root = moments.square.sqrt()
     divisor = root + shift
     quotient = cotangent / divisor
+    # A weight that never had a gradient passes nothing on but to itself, by weight
+    # decay, and there it would grow by 1 / eps in every step until it overflows.
+    quotient.masked_fill_((moments.square == 0) & (moments.mean == 0), 0)
     mean = quotient * -factor
     # As M sqrt(V) / (D V) the quotient is 0 where V = 0 and NaN where V is NaN, with no
     # mask (slower than all the rest). The bound only acts where sqrt(V) << eps,

@@ -103,13 +103,16 @@ def _step_back(  # type: ignore[no-untyped-def]
     to_mean,
     to_square,
 ):
-    two = mean.dtype.type(2)
+    zero, two = mean.dtype.type(0), mean.dtype.type(2)
     factor, shift = step_size * root, eps * root
     tiny = np.finfo(mean.dtype).tiny
     for k in range(mean.shape[0]):
         deviation = np.sqrt(square[k])
         divisor = deviation + shift
-        quotient = cotangent[k] / divisor
+        # A weight that never had a gradient passes nothing on but to itself, by weight
+        # decay, and there it would grow by 1 / eps in every step until it overflows.
+        moved = zero if square[k] == 0 and mean[k] == 0 else cotangent[k]
+        quotient = moved / divisor
         by_mean = -factor * quotient
         # As M sqrt(V) / (D V) it is 0 where V = 0 and NaN where V is NaN. The bound
         # only acts where sqrt(V) << eps, and there the cotangent of M outweighs this

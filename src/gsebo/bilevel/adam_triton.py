@@ -80,11 +80,14 @@ def _step_back(  # type: ignore[no-untyped-def]
     v = tl.load(square + at, mask=inside)
     deviation = tl.sqrt(v)
     divisor = deviation + shift
-    quotient = tl.load(cotangent + at, mask=inside) / divisor
+    m = tl.load(mean + at, mask=inside)
+    # As in adam_cpu: nothing of a weight that never had a gradient.
+    idle = (v == 0) & (m == 0)
+    quotient = tl.where(idle, 0.0, tl.load(cotangent + at, mask=inside)) / divisor
     by_mean = -quotient * factor
-    # As in adam_cpu: 0 where V = 0, NaN where V is NaN.
+    # As in adam_cpu: NaN where V is NaN.
     bounded = tl.maximum(divisor * v, TINY, propagate_nan=tl.PropagateNan.ALL)
-    by_square = quotient * tl.load(mean + at, mask=inside) * deviation / bounded
+    by_square = quotient * m * deviation / bounded
     by_square *= factor / 2
     if HAS_LATER:
         by_mean += tl.load(later_mean + at, mask=inside)
