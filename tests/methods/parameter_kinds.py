@@ -58,6 +58,7 @@ KINDS: dict[str, str] = {
     "init_temperature": "rate",
     "inner_lr": "rate",
     "inner_optimizer": "choice",
+    "initial_strength": "choice",
     "inner_patience": "count",
     "inner_steps": "count",
     "l0_weight": "rate",

@@ -74,6 +74,38 @@ def test_starts_at_the_vanilla_strengths(
 
 
 @kinds
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("per_layer", [False, True])
+@pytest.mark.parametrize("initial", ["uniform", "ones", "random"])
+def test_other_beginnings(kind: str, tied: bool, per_layer: bool, initial: str) -> None:
+    where = topology(kind)
+    start = uneven(where)
+
+    def begin(seed: int) -> tuple[EdgeStrength, Tensor]:
+        torch.manual_seed(seed)
+        structure = EdgeStrength(
+            tied=tied, per_layer=per_layer, initial_strength=initial
+        )
+        structure.setup(where, start, LAYERS)
+        return structure, structure(where).detach()
+
+    structure, out = begin(0)
+    assert (out >= -1e-12).all() and (out <= 1 + 1e-12).all()
+    assert torch.equal(out, begin(0)[1])
+    assert torch.equal(
+        structure.project({"change": structure.change})["change"], structure.change
+    )
+    if not tied:
+        rows = out.reshape(-1, where.num_entries)
+        assert torch.equal(rows, rows[:1].expand_as(rows))
+        expected = {"uniform": start.mean(), "ones": torch.ones(())}.get(initial)
+        if expected is not None:
+            assert torch.allclose(out, expected.to(out).expand_as(out))
+        elif where.num_entries:
+            assert not torch.equal(out, begin(1)[1])
+
+
+@kinds
 def test_number_of_parameters(kind: str) -> None:
     where = topology(kind)
     edges, loops = where.num_edges, where.num_loops

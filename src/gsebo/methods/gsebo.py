@@ -1,7 +1,7 @@
 """GSEBO: graph structure learning with bi-level optimization."""
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, final, get_args
 
 from torch import nn
 from torch_geometric.data import Data
@@ -23,6 +23,7 @@ from gsebo.methods.schedule import (
     work_of,
 )
 from gsebo.structure import Structure, make_structure
+from gsebo.structure.edge_strength import InitialStrength
 from gsebo.training import NodeClassification, train_bilevel
 from gsebo.training.stopping import SELECT_BY, SelectBy
 from gsebo.training.threads import threads_for
@@ -55,6 +56,8 @@ class GSEBO(GraphClassifier):
         per_layer: One set of strengths for each layer instead of a shared one.
         tied: Let the two directions of an edge change by the same amount.
         learn_self_loops: Learn the strengths of the self-loops too.
+        initial_strength: Where they begin: ``"vanilla"`` at the network's own
+            propagation, ``"uniform"`` at its mean, ``"ones"``, or ``"random"``.
         hypergradient: ``"reverse"``, ``"unrolled"``, ``"truncated"``, ``"implicit"``,
             ``"first_order"``, or an engine.
         stop_on: ``"val"``: all validation nodes serve the outer loss and decide when to
@@ -86,6 +89,7 @@ class GSEBO(GraphClassifier):
         per_layer: bool = False,
         tied: bool = False,
         learn_self_loops: bool = True,
+        initial_strength: InitialStrength = "vanilla",
         hypergradient: str | Hypergradient = "reverse",
         stop_on: StopOn = "val",
         select_by: SelectBy = "loss",
@@ -110,6 +114,7 @@ class GSEBO(GraphClassifier):
         self.per_layer = per_layer
         self.tied = tied
         self.learn_self_loops = learn_self_loops
+        self.initial_strength = initial_strength
         self.hypergradient = hypergradient
         self.stop_on = stop_on
         self.select_by = select_by
@@ -134,6 +139,9 @@ class GSEBO(GraphClassifier):
             tied=self.tied,
             learn_self_loops=self.learn_self_loops,
         )
+        require_choice(
+            "initial_strength", self.initial_strength, get_args(InitialStrength)
+        )
         require_choice("stop_on", self.stop_on, ("val", "holdout"))
         require_choice("select_by", self.select_by, SELECT_BY)
         make_optimizer(self.inner_optimizer, self.inner_lr)
@@ -151,6 +159,7 @@ class GSEBO(GraphClassifier):
                 per_layer=self.per_layer,
                 tied=self.tied,
                 learn_self_loops=self.learn_self_loops,
+                initial_strength=self.initial_strength,
             ),
             outer_nodes=outer_nodes,
             weight_decay=self.weight_decay,

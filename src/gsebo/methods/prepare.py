@@ -168,7 +168,9 @@ def make_problem(
     """
     task = make_task(prepared, network, weight_decay=weight_decay, seed=seed)
     start = task.backbone.initial_strength(task.graph.pattern).detach()
-    structure.setup(task.graph, start, task.backbone.num_propagations)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        structure.setup(task.graph, start, task.backbone.num_propagations)
     return NodeClassification(
         backbone=task.backbone,
         structure=structure,

@@ -7,13 +7,16 @@ is projected after each outer step instead of clamped in the forward pass: an en
 a clamp has cut off would never receive a gradient again.
 """
 
-from typing import final
+from typing import Literal, final, get_args
 
 import torch
 from torch import Tensor, nn
 
+from gsebo.errors import InvalidInput
 from gsebo.structure.base import Structure
 from gsebo.structure.topology import Topology
+
+InitialStrength = Literal["vanilla", "uniform", "ones", "random"]
 
 
 @final
@@ -24,6 +27,9 @@ class EdgeStrength(Structure):
         per_layer: Learn one set of strengths for each layer instead of a shared one.
         tied: Let (i, j) and (j, i) change by the same amount.
         learn_self_loops: Learn the strengths of the self-loops too.
+        initial_strength: Where learning begins: ``"vanilla"`` at the network's own
+            propagation; ``"uniform"`` at its mean for every entry; at ``"ones"``; or
+            ``"random"`` between 0 and 1, by torch's seed.
     """
 
     change: nn.Parameter
@@ -38,11 +44,18 @@ class EdgeStrength(Structure):
         per_layer: bool = False,
         tied: bool = False,
         learn_self_loops: bool = True,
+        initial_strength: InitialStrength = "vanilla",
     ) -> None:
         super().__init__()
+        if initial_strength not in get_args(InitialStrength):
+            raise InvalidInput(
+                f"initial_strength={initial_strength!r} given; expected one of: "
+                f"{', '.join(get_args(InitialStrength))}."
+            )
         self.per_layer = per_layer
         self.tied = tied
         self.learn_self_loops = learn_self_loops
+        self.initial_strength = initial_strength
 
     def setup(self, graph: Topology, start: Tensor, num_layers: int) -> None:
         """Start at the vanilla strengths, one parameter per learned entry."""
@@ -59,11 +72,29 @@ class EdgeStrength(Structure):
                 0, owner, upper, "amin"
             )
         shape = (num_layers, lower.numel()) if self.per_layer else lower.shape
-        self.change = nn.Parameter(start.new_zeros(shape))
+        change = self._first_change(start[:learned], owner, lower.numel())
+        change = torch.clamp(change, lower, upper).expand(shape)
+        self.change = nn.Parameter(change.clone())
         self.register_buffer("start", start)
         self.register_buffer("lower", lower)
         self.register_buffer("upper", upper)
         self.register_buffer("owner", owner)
+
+    def _first_change(self, start: Tensor, owner: Tensor | None, size: int) -> Tensor:
+        """Of each parameter, in all layers; for two entries, the mean of theirs."""
+        if self.initial_strength == "vanilla":
+            return start.new_zeros(size)
+        wanted = torch.ones_like(start)
+        if self.initial_strength == "uniform":
+            wanted *= start.mean()
+        elif self.initial_strength == "random":
+            # Drawn on the CPU, so that every device begins at the same place.
+            wanted = torch.rand(start.numel(), dtype=start.dtype).to(start.device)
+        if owner is None:
+            return wanted - start
+        return start.new_zeros(size).scatter_reduce_(
+            0, owner, wanted - start, "mean", include_self=False
+        )
 
     def forward(self, graph: Topology, state: Tensor | None = None) -> Tensor:
         """Return the strengths, ``[entries]`` or ``[layers, entries]``."""
