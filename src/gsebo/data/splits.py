@@ -31,6 +31,9 @@ def apply_split(data: Data, name: str, seed: int = 0) -> Data:
     ``ratio``             ``ratio:10/20/70``: percentages of each class, in the
                           order of the nodes
     ``random``            ``random:10/20/70``: percentages, drawn with ``seed``
+    ``halves``            ``halves:file``: any other split without its test nodes;
+                          of its validation nodes, half validate and the others test,
+                          drawn with ``seed``: to choose parameters by
     ====================  ==========================================================
 
     Nodes with a negative label are in no mask of a split that is made here.
@@ -105,11 +108,21 @@ def _random(data: Data, detail: str, seed: int) -> Data:
     return _with_masks(data, _cut(order, percentages), "random")
 
 
+def _halves(data: Data, detail: str, seed: int) -> Data:
+    base = apply_split(data, detail or "file", seed)
+    nodes = np.flatnonzero(base.val_mask.cpu().numpy())
+    order = seeded_generator(seed).permutation(nodes)
+    train = np.flatnonzero(base.train_mask.cpu().numpy())
+    half = len(order) // 2
+    return _with_masks(base, (train, order[:half], order[half:]), "halves")
+
+
 _SPLITS: dict[str, Callable[[Data, str, int], Data]] = {
     "file": _from_file,
     "planetoid": _planetoid,
     "ratio": _ratio,
     "random": _random,
+    "halves": _halves,
 }
 
 
