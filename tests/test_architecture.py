@@ -23,6 +23,8 @@ LAYERS = (
     "bilevel",
     "training",
     "methods",
+    "experiments",
+    "report",
     "cli",
 )
 SHARED = {"errors", "lookup", "files", "version"}

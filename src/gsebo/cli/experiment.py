@@ -13,10 +13,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gsebo.cli.graph_input import GraphInput
-from gsebo.cli.memory import peak_memory_bytes, reset_peak_memory
 from gsebo.cli.plan import Plan
 from gsebo.cli.progress import FitProgress
 from gsebo.cli.settings import parameters_from, read_settings
+from gsebo.experiments.memory import peak_memory_bytes, reset_peak_memory
 from gsebo.lookup import own_name
 from gsebo.methods import METHODS, GraphClassifier
 from gsebo.methods.presets import preset_parameters

@@ -1,4 +1,4 @@
-"""Named sets of parameters, kept as data: one TOML file per preset.
+"""Named sets of parameters, kept as data: TOML files called after their presets.
 
 A preset is a list of rules. A rule may name a method, a backbone and a dataset, and
 holds for fits that match all it names; where several do, later ones win. It only holds
@@ -54,10 +54,12 @@ def _names(wanted: str | list[str] | None, given: str) -> bool:
 @cache
 def presets() -> dict[str, tuple[Rule, ...]]:
     """All presets by name."""
-    found = {}
+    found: dict[str, tuple[Rule, ...]] = {}
     for path in sorted(_FOLDER.glob("*.toml")):
+        # "paper.tuned.toml" has more rules of "paper", and they win.
+        name = path.name.partition(".")[0]
         rules = tomllib.loads(path.read_text("utf-8"))["rule"]
-        found[path.stem] = tuple(Rule(**rule) for rule in rules)
+        found[name] = found.get(name, ()) + tuple(Rule(**rule) for rule in rules)
     return found
 
 

@@ -33,12 +33,15 @@ class MethodInfo:
         description: One line.
         paper: Where it was proposed.
         cost: Memory and time, beside those of the network itself.
+        dense: Whether a fit is matrices of all pairs of nodes, or otherwise so much
+            arithmetic that a GPU pays even on small graphs.
     """
 
     estimator: type[GraphClassifier]
     description: str
     paper: str
     cost: str = "the network itself"
+    dense: bool = False
 
     @property
     def backbones(self) -> tuple[str, ...]:
@@ -102,6 +105,7 @@ METHODS: dict[str, MethodInfo] = {
         "its own network: attention diffused over several hops",
         "Multi-hop Attention Graph Neural Networks",
         cost="O(heads x edges) memory per hop; sorts the edges in every layer",
+        dense=True,
     ),
     "ptdnet": MethodInfo(
         PTDNet,
@@ -121,6 +125,7 @@ METHODS: dict[str, MethodInfo] = {
         "training on graphs drawn from an edge predictor that learns along",
         "Data Augmentation for Graph Neural Networks",
         cost="O(nodes²) memory and time per step, times the heads of a GAT",
+        dense=True,
     ),
     "vgcn": MethodInfo(
         VGCN,
@@ -128,6 +133,7 @@ METHODS: dict[str, MethodInfo] = {
         "Variational Inference for Graph Convolutional Networks in the Absence of "
         "Graph Data and Adversarial Settings",
         cost="O(samples x nodes^2) memory and time per step",
+        dense=True,
     ),
     "idgl": MethodInfo(
         IDGL,
@@ -136,17 +142,20 @@ METHODS: dict[str, MethodInfo] = {
         "Node Embeddings",
         cost="O(iterations x nodes^2) memory, and O(heads x features x nodes^2) time "
         "per step",
+        dense=True,
     ),
     "lds": MethodInfo(
         LDS,
         "edge probabilities by the hypergradient of validation loss",
         "Learning Discrete Structures for Graph Neural Networks",
         cost="O(nodes^2) memory, 34 matrices; up to 400 such steps per episode",
+        dense=True,
     ),
     "prognn": MethodInfo(
         ProGNN,
         "a sparse, low-rank and smooth graph near the given one",
         "Graph Structure Learning for Robust Graph Neural Networks",
         cost="O(nodes^2) memory, 28 matrices; O(nodes^3) work per epoch",
+        dense=True,
     ),
 }

@@ -1,0 +1,102 @@
+"""Trials that wait, and which of them are fitted at once."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import final
+
+from gsebo.experiments.trial import Trial
+from gsebo.experiments.trial_graph import same_graph
+from gsebo.methods import METHODS
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A place where one batch runs at a time.
+
+    Attributes:
+        name: Told apart from others by it.
+        device: ``"cpu"`` or ``"cuda"``.
+        replicas: How many seeds of one cell are fitted at once, at most.
+    """
+
+    name: str
+    device: str = "cpu"
+    replicas: int = 1
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a worker gets at a time.
+
+    Attributes:
+        file: Name of the file of the store that the results belong to.
+        trials: One, or several that differ by their seeds alone, which count up.
+    """
+
+    file: str
+    trials: tuple[Trial, ...]
+
+
+@final
+class Waiting:
+    """Trials that nobody has taken yet.
+
+    Args:
+        file: Name of the file of the store that the results belong to.
+        trials: What is to be run, in this order.
+        lanes: Everybody who takes some. Where one of them is a GPU, those on a CPU
+            leave it the methods of dense matrices.
+    """
+
+    def __init__(
+        self, file: str, trials: Iterable[Trial], lanes: Iterable[Lane]
+    ) -> None:
+        self._file = file
+        self._trials = {trial.key: trial for trial in trials}
+        self._for_gpu = any(lane.device == "cuda" for lane in lanes)
+
+    def __len__(self) -> int:
+        return len(self._trials)
+
+    def take(self, lane: Lane) -> Batch | None:
+        """Take the next trial, with others that can be fitted at the same time.
+
+        Returns:
+            ``None`` where nothing is left for such a lane.
+        """
+        first = self._next(lane)
+        if first is None:
+            return None
+        trials = self._companions(first, lane.replicas)
+        for trial in trials:
+            del self._trials[trial.key]
+        return Batch(self._file, tuple(trials))
+
+    def _next(self, lane: Lane) -> Trial | None:
+        dense = (one for one in self._trials.values() if is_dense(one))
+        other = (one for one in self._trials.values() if not is_dense(one))
+        if lane.device == "cuda":
+            return next(dense, None) or next(other, None)
+        if self._for_gpu:
+            return next(other, None)
+        return next(iter(self._trials.values()), None)
+
+    def _companions(self, trial: Trial, number: int) -> list[Trial]:
+        if trial.curves or not same_graph([trial]):
+            return [trial]
+
+        def waiting(seed: int) -> bool:
+            return replace(trial, seed=seed).key in self._trials
+
+        lowest = trial.seed
+        while trial.seed - lowest < number - 1 and waiting(lowest - 1):
+            lowest -= 1
+        end = trial.seed + 1
+        while end - lowest < number and waiting(end):
+            end += 1
+        return [replace(trial, seed=seed) for seed in range(lowest, end)]
+
+
+def is_dense(trial: Trial) -> bool:
+    """Whether a GPU should run this trial, if there is one."""
+    return METHODS[trial.method].dense

@@ -1,0 +1,62 @@
+"""What a fit did to edges within classes, between classes, and to false ones."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gsebo.methods import GraphClassifier
+
+BINS = tuple(number / 10 for number in range(21))
+"""Edges of the bars of strength / start; a last bar has all that is above."""
+
+
+def edge_outcome(model: GraphClassifier, noise: int) -> list[dict[str, Any]] | None:
+    """Summarise strength / start by group; ``None`` where no structure was learned.
+
+    All labels are read: this describes a fit after its end.
+
+    Args:
+        model: A fitted estimator.
+        noise: How many false edges were added, in both directions, at the end of the
+            graph's edges.
+
+    Returns:
+        For each layer, or once if all share the strengths, the groups ``within``,
+        ``between`` (two classes, false edges apart) and ``false``, each with ``count``,
+        ``mean``, ``zero`` (edges without any strength left) and ``histogram``.
+    """
+    if not model.model_.learned:
+        return None
+    edges, labels = model.graph_.edge_index.cpu(), model.graph_.y.cpu()
+    first, second = labels[edges[0]], labels[edges[1]]
+    known = (first >= 0) & (second >= 0) & (edges[0] != edges[1])
+    added = torch.arange(edges.shape[1]) >= edges.shape[1] - 2 * noise
+    groups = {
+        "within": known & ~added & (first == second),
+        "between": known & ~added & (first != second),
+        "false": known & added,
+    }
+    start = model.initial_strength_.double()
+    return [
+        {
+            name: _group(row.double()[members], start[members])
+            for name, members in groups.items()
+            if bool(members.any())
+        }
+        for row in model.strength_.reshape(-1, edges.shape[1])
+    ]
+
+
+def _group(strength: Tensor, start: Tensor) -> dict[str, Any]:
+    some = start > 0
+    ratio = strength[some] / start[some]
+    bars = torch.bucketize(ratio, torch.tensor(BINS, dtype=torch.float64), right=True)
+    # Ratios are never negative, so that none lies before the first of the bins.
+    histogram = torch.bincount(bars - 1, minlength=len(BINS)).tolist()
+    return {
+        "count": int(strength.numel()),
+        "mean": round(float(ratio.mean()), 6) if ratio.numel() else None,
+        "zero": int((strength <= 0).sum()),
+        "histogram": histogram,
+    }

@@ -1,0 +1,141 @@
+"""Batches on a Ray cluster."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, final
+
+from gsebo.errors import InvalidInput
+from gsebo.experiments.batches import Batch, Lane
+from gsebo.experiments.engine import Engine
+from gsebo.experiments.result import Result
+from gsebo.experiments.store import Store
+from gsebo.experiments.trial import Trial
+from gsebo.experiments.versions import versions
+from gsebo.experiments.worker import prepare_process, run_batch
+
+# Results are small; by default Ray takes a third of the memory for them.
+_OBJECT_STORE_BYTES = 100_000_000
+
+
+@final
+class RayEngine(Engine):
+    """Tasks of a Ray cluster; the driver stores their results.
+
+    The cluster is that of the environment variable ``RAY_ADDRESS``, else one on this
+    machine that ends with the run. On other machines gsebo must be installed, and
+    datasets are looked for in the same places as here.
+
+    Args:
+        store: Where results go.
+        lanes: One task at a time for each; those on GPUs share what the cluster has.
+        data_dir: Where to look for datasets first.
+
+    Raises:
+        InvalidInput: Ray is not installed.
+    """
+
+    def __init__(
+        self, store: Store, lanes: Sequence[Lane], data_dir: Path | None = None
+    ) -> None:
+        # Must be set before Ray is imported: it would report its use to its makers.
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        try:
+            import ray
+        except ImportError as error:
+            raise InvalidInput(
+                "--engine ray given, but Ray is not installed; expected it from "
+                "`pip install 'gsebo[cluster]'`."
+            ) from error
+        self._ray = ray
+        self._store = store
+        self._lanes = tuple(lanes)
+        self._data_dir = None if data_dir is None else data_dir.absolute()
+        self._gpu_share = 0.0
+        self._running: dict[Any, tuple[Lane, Batch]] = {}
+
+    @property
+    def lanes(self) -> Sequence[Lane]:
+        """As many tasks as may run at once."""
+        return self._lanes
+
+    def open(self) -> None:
+        """Connect to the cluster, or start one.
+
+        Raises:
+            InvalidInput: There is no cluster at the address, or it has no GPU for the
+                lanes that need one.
+        """
+        self._connect()
+        sharing = sum(lane.device == "cuda" for lane in self._lanes)
+        gpus = self._ray.cluster_resources().get("GPU", 0.0)
+        if sharing and not gpus:
+            raise InvalidInput(
+                f"--gpu-workers {sharing} given; the Ray cluster has no GPU."
+            )
+        self._gpu_share = min(1.0, gpus / max(sharing, 1))
+
+    def start(self, lane: Lane, batch: Batch) -> None:
+        """Submit a batch; where it runs is up to the cluster."""
+        gpus = self._gpu_share if lane.device == "cuda" else 0.0
+        # A task whose process dies would be run again in silence.
+        remote = self._ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(_lines)
+        task = remote.remote(batch.trials, lane.device, self._data_dir)
+        self._running[task] = (lane, batch)
+
+    def wait(self) -> list[tuple[Lane, list[Result]]]:
+        """Wait for a task, and store what it returned."""
+        tasks, _ = self._ray.wait(list(self._running))
+        ended = []
+        for task in tasks:
+            lane, batch = self._running.pop(task)
+            results = self._results(task, lane, batch)
+            self._store.append(batch.file, results)
+            ended.append((lane, results))
+        return ended
+
+    def close(self) -> None:
+        """Cancel what still runs and leave the cluster."""
+        for task in self._running:
+            self._ray.cancel(task, force=True)
+        self._running.clear()
+        self._ray.shutdown()
+
+    def _connect(self) -> None:
+        quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+        address = os.environ.get("RAY_ADDRESS")
+        if address is None:
+            self._ray.init(
+                num_cpus=len(self._lanes),
+                include_dashboard=False,
+                object_store_memory=_OBJECT_STORE_BYTES,
+                **quiet,
+            )
+            return
+        try:
+            self._ray.init(address="auto", **quiet)
+        except ConnectionError as error:
+            raise InvalidInput(
+                f"RAY_ADDRESS={address} given; expected the address of a cluster that "
+                f"is running ({error})."
+            ) from error
+
+    def _results(self, task: Any, lane: Lane, batch: Batch) -> list[Result]:
+        try:
+            return [Result.from_line(line) for line in self._ray.get(task)]
+        except self._ray.exceptions.RayError as error:
+            text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            return [
+                Result(trial=trial, error=text, device=lane.device, versions=versions())
+                for trial in batch.trials
+            ]
+
+
+def _lines(trials: tuple[Trial, ...], device: str, data_dir: Path | None) -> list[str]:
+    """Run a batch on a machine of the cluster."""
+    prepare_process(device)
+    return [
+        result.line()
+        for results in run_batch(trials, device, data_dir)
+        for result in results
+    ]

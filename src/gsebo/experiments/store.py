@@ -1,0 +1,166 @@
+"""Results on disk: files of JSON lines that only ever grow.
+
+Any number of processes may append to one folder. A process that is killed while it
+writes leaves at most a last line without its end, which the next writer takes away.
+"""
+
+import os
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from filelock import FileLock
+
+from gsebo.errors import InvalidInput
+from gsebo.experiments.result import Result
+from gsebo.files import write_atomically
+
+_SUFFIX = ".jsonl"
+
+
+@dataclass(frozen=True)
+class StoredLine:
+    """One line of a file.
+
+    Attributes:
+        path: The file.
+        number: Of the line, from 1.
+        text: Without its end.
+        result: What it says, or ``None`` where it cannot be read.
+        problem: Why not.
+    """
+
+    path: Path
+    number: int
+    text: str
+    result: Result | None
+    problem: str | None = None
+
+
+@final
+class Store:
+    """All results of a folder.
+
+    A trial counts as stored wherever in the folder its line is. Of several lines of one
+    trial the first that came to its end counts, else the first failure.
+
+    Args:
+        folder: Where the files are; need not exist.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._read_up_to: dict[Path, int] = {}
+        self._known: dict[str, Result] = {}
+
+    def results(self) -> dict[str, Result]:
+        """Every result by the key of its trial.
+
+        Raises:
+            InvalidInput: A line cannot be read.
+        """
+        self._read_news()
+        return dict(self._known)
+
+    def append(self, name: str, results: Iterable[Result]) -> list[Result]:
+        """Add results to a file, but those of trials that came to their end before.
+
+        Args:
+            name: Of the file, without its suffix.
+            results: What to add.
+
+        Returns:
+            Those that were added.
+        """
+        path = self.folder / f"{name}{_SUFFIX}"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self.lock():
+            self._read_news()
+            fresh = [one for one in results if not self._settled(one)]
+            text = "".join(f"{one.line()}\n" for one in fresh)
+            with path.open("ab") as file:
+                _drop_unfinished_line(path)
+                file.write(text.encode("utf-8"))
+                file.flush()
+                os.fsync(file.fileno())
+            self._read_news()
+        return fresh
+
+    def lines(self) -> Iterator[StoredLine]:
+        """Every whole line of every file, readable or not."""
+        for path in self.paths():
+            content = path.read_bytes()
+            whole = content[: content.rfind(b"\n") + 1].decode("utf-8", "replace")
+            for number, text in enumerate(whole.split("\n")[:-1], 1):
+                yield _parse(path, number, text)
+
+    def unfinished(self) -> list[Path]:
+        """Files whose last line has no end."""
+        contents = ((path, path.read_bytes()) for path in self.paths())
+        return [path for path, text in contents if text and not text.endswith(b"\n")]
+
+    def rewrite(self, path: Path, *, without: Collection[int]) -> None:
+        """Write a file anew, as a whole and byte by byte as it was.
+
+        The caller holds the lock.
+
+        Args:
+            path: A file of the folder.
+            without: Numbers of the lines to leave out; a last line that has no end is
+                left out too.
+        """
+        lines = path.read_bytes().split(b"\n")[:-1]
+        kept = (line for number, line in enumerate(lines, 1) if number not in without)
+        write_atomically(path, b"".join(line + b"\n" for line in kept))
+        self._read_up_to.clear()
+        self._known.clear()
+
+    def paths(self) -> list[Path]:
+        """All files of the folder."""
+        return sorted(self.folder.glob(f"*{_SUFFIX}"))
+
+    def lock(self) -> FileLock:
+        """Hold this to keep other processes from writing."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return FileLock(self.folder / ".lock", is_singleton=True)
+
+    def _settled(self, result: Result) -> bool:
+        known = self._known.get(result.key)
+        return known is not None and (known.ok or not result.ok)
+
+    def _read_news(self) -> None:
+        """Read what was appended to any file since the last time."""
+        for path in self.paths():
+            begin = self._read_up_to.get(path, 0)
+            if path.stat().st_size < begin:
+                # Somebody put the file in order.
+                begin = 0
+            with path.open("rb") as file:
+                file.seek(begin)
+                news = file.read()
+            whole = news[: news.rfind(b"\n") + 1]
+            for line in whole.decode("utf-8", "replace").split("\n")[:-1]:
+                parsed = _parse(path, 0, line)
+                if parsed.result is None:
+                    raise InvalidInput(
+                        f"{path} has a line that is no result: {parsed.problem} "
+                        "`gsebo results verify` tells more."
+                    )
+                if not self._settled(parsed.result):
+                    self._known[parsed.result.key] = parsed.result
+            self._read_up_to[path] = begin + len(whole)
+
+
+def _parse(path: Path, number: int, text: str) -> StoredLine:
+    try:
+        return StoredLine(path, number, text, Result.from_line(text))
+    except InvalidInput as error:
+        return StoredLine(path, number, text, None, str(error))
+
+
+def _drop_unfinished_line(path: Path) -> None:
+    content = path.read_bytes()
+    end = content.rfind(b"\n") + 1
+    if end != len(content):
+        os.truncate(path, end)

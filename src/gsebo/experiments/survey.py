@@ -1,0 +1,106 @@
+"""Where a recipe stands, and what is to be run next."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gsebo.errors import InvalidInput
+from gsebo.experiments.expand import Planned
+from gsebo.experiments.plan import Plan, make_plan
+from gsebo.experiments.recipe import Recipe, load_recipe
+from gsebo.experiments.result import Result
+from gsebo.experiments.selection import Selection
+from gsebo.experiments.trial import Trial
+from gsebo.experiments.tuning import Tuning
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Trials of one recipe that can be run in any order.
+
+    Attributes:
+        recipe: Whose trials they are: the recipe that was asked for, or a search that
+            it waits for.
+        planned: All trials, those with a result included.
+        results: What is known, by the key of the trial.
+    """
+
+    recipe: Recipe
+    planned: tuple[Planned, ...]
+    results: Mapping[str, Result]
+
+    @property
+    def missing(self) -> list[Trial]:
+        """What is to be run, each trial once."""
+        found = {one.trial.key: one.trial for one in self.planned}
+        return [trial for key, trial in found.items() if key not in self.results]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What is known of a recipe at some moment.
+
+    Attributes:
+        planned: Number of its trials that are known already.
+        stored: Number of those that came to their end.
+        failed: Those that failed.
+        missing: Number of trials without a result, as far as they are known: those of
+            a search that is to be run first count, those that depend on it do not.
+        stage: What comes next.
+    """
+
+    planned: int
+    stored: int
+    failed: tuple[Result, ...]
+    missing: int
+    stage: Stage
+
+
+def make_survey(
+    recipe: Recipe,
+    results: Mapping[str, Result],
+    *,
+    seeds: int | None = None,
+    selection: Selection | None = None,
+) -> Survey:
+    """Look at what is there.
+
+    Args:
+        recipe: The recipe.
+        results: What is known, by the key of the trial.
+        seeds: Number of seeds instead of the recipe's own.
+        selection: What is wanted of the recipe, if not everything.
+
+    Raises:
+        InvalidInput: The recipe has nothing that is wanted.
+    """
+    selection = selection or Selection()
+    wanted = selection.narrowed(recipe)
+    plan = make_plan(wanted, Tuning(results), seeds=seeds)
+    own = Stage(recipe, tuple(filter(selection.matches, plan.trials)), results)
+    if not own.planned and not plan.first:
+        raise InvalidInput(
+            f"--only {selection} given; expected what some trial of {recipe.name} has."
+        )
+    keys = {one.trial.key for one in own.planned}
+    found = [results[key] for key in keys if key in results]
+    return Survey(
+        planned=len(keys),
+        stored=sum(result.ok for result in found),
+        failed=tuple(result for result in found if not result.ok),
+        missing=len(own.missing) + len(plan.first),
+        stage=_search_stage(wanted, plan, results) or own,
+    )
+
+
+def _search_stage(
+    recipe: Recipe, plan: Plan, results: Mapping[str, Result]
+) -> Stage | None:
+    """The trials of the first search that has to be run before the recipe."""
+    names = dict.fromkeys(block.tuned_by for block in recipe.blocks if block.tuned_by)
+    for name in names if plan.first else ():
+        search = load_recipe(name)
+        own = {one.trial.key for one in make_plan(search, Tuning(results)).trials}
+        needed = tuple(one for one in plan.first if one.trial.key in own)
+        if needed:
+            return Stage(search, needed, results)
+    return None

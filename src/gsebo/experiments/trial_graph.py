@@ -1,0 +1,41 @@
+"""The graph of a trial."""
+
+from pathlib import Path
+
+from torch_geometric.data import Data
+
+from gsebo.data import DATASETS, add_inter_class_edges, apply_split, load
+from gsebo.experiments.trial import Trial
+from gsebo.lookup import lookup
+
+_HALVES = "halves"
+
+
+def full_split_name(dataset: str, split: str | None) -> str:
+    """Name of a split with everything that it depends on spelt out.
+
+    Args:
+        dataset: Name of a registered dataset.
+        split: ``None`` for the dataset's own, or ``"halves"`` for its own with
+            validation halved, or the name of any split.
+    """
+    own = lookup("dataset", dataset, DATASETS).default_split
+    if split is None:
+        return own
+    return f"{_HALVES}:{own}" if split == _HALVES else split
+
+
+def trial_graph(trial: Trial, data_dir: Path | None = None) -> Data:
+    """Load the graph, split it, and add false edges where the trial has some."""
+    data = load(trial.dataset, data_dir=data_dir)
+    data = apply_split(data, trial.split, trial.seed)
+    if trial.noise:
+        data = add_inter_class_edges(data, trial.noise, seed=trial.seed)
+    return data
+
+
+def same_graph(trials: list[Trial]) -> bool:
+    """Whether trials that differ by their seeds alone have one and the same graph."""
+    drawn = ("random", "planetoid", _HALVES)
+    first = trials[0]
+    return not first.noise and not first.split.startswith(drawn)

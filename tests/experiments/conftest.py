@@ -1,0 +1,75 @@
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import final
+
+import pytest
+
+from gsebo.experiments import (
+    Batch,
+    Lane,
+    Outcome,
+    ProcessEngine,
+    Request,
+    Result,
+    Runner,
+    RunWatcher,
+    Stage,
+    Store,
+    load_recipe,
+)
+
+
+@final
+class Diary(RunWatcher):
+    """Writes down what happens, and does what it was asked to at every batch."""
+
+    def __init__(self, at_batch: Callable[[int], None] | None = None) -> None:
+        self.stages: list[str] = []
+        self.batches: list[Batch] = []
+        self.results: list[Result] = []
+        self._at_batch = at_batch
+
+    def stage_begins(
+        self, stage: Stage, number: int, lanes: Sequence[Lane], left: float | None
+    ) -> None:
+        self.stages.append(stage.recipe.name)
+
+    def batch_begins(self, lane: Lane, batch: Batch) -> None:
+        self.batches.append(batch)
+        if self._at_batch is not None:
+            self._at_batch(len(self.batches))
+
+    def batch_ends(
+        self, lane: Lane, results: Sequence[Result], left: float | None
+    ) -> None:
+        self.results += results
+
+
+RunRecipe = Callable[..., tuple[Outcome, Diary]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where the results go."""
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def run_recipe(folder: Path) -> Iterator[RunRecipe]:
+    """Run a recipe in worker processes of this one."""
+
+    def run(
+        path: Path,
+        *,
+        workers: int = 2,
+        replicas: int = 1,
+        at_batch: Callable[[int], None] | None = None,
+        **wanted: object,
+    ) -> tuple[Outcome, Diary]:
+        store, diary = Store(folder), Diary(at_batch)
+        lanes = [Lane(str(number), replicas=replicas) for number in range(workers)]
+        request = Request(recipe=load_recipe(str(path)), **wanted)  # type: ignore[arg-type]
+        engine = ProcessEngine(store, lanes)
+        return Runner(request, store, engine, diary).run(), diary
+
+    yield run

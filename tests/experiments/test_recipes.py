@@ -1,0 +1,151 @@
+"""Recipes that come with the package, and files that are none."""
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from gsebo.errors import InvalidInput
+from gsebo.experiments import Cell, Tuning, load_recipe, make_plan, recipe_names
+from gsebo.experiments.parameters import default_parameters, trial_parameters
+from gsebo.experiments.result import Result
+from gsebo.methods import METHODS
+
+DATASETS = ("cora", "citeseer", "terrorist", "air-usa")
+BACKBONES = ("gcn", "gat", "sage", "jk")
+
+
+def searched(recipe: str) -> Tuning:
+    """Answers of searches in which every trial did equally well."""
+    plan = make_plan(load_recipe(recipe), Tuning({}))
+    return Tuning(
+        {
+            one.trial.key: Result(trial=one.trial, test_accuracy=0.5)
+            for one in plan.first
+        }
+    )
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_trial_can_be_built(name: str) -> None:
+    plan = make_plan(load_recipe(name), searched(name))
+    assert plan.trials and not plan.first
+    for trial in {one.trial.without_seed: one.trial for one in plan.trials}.values():
+        estimator = METHODS[trial.method].estimator
+        estimator(backbone=trial.backbone, **trial.parameters).check_parameters()
+
+
+@pytest.mark.parametrize(
+    ("name", "methods", "backbones", "datasets", "noise"),
+    [
+        (
+            "table1",
+            ("vanilla", "adaedge", "dropedge", "gaug_o", "gsebo"),
+            BACKBONES,
+            DATASETS,
+            (0,),
+        ),
+        ("table2", ("bgcn", "vgcn", "ptdnet", "gsebo"), ("gcn",), DATASETS, (0,)),
+        ("table2", ("magna",), ("magna",), DATASETS, (0,)),
+        (
+            "robustness",
+            ("vanilla", "dropedge", "adaedge", "gaug_o", "gsebo"),
+            BACKBONES,
+            ("cora",),
+            (1000, 3000, 5000, 10000, 20000),
+        ),
+        (
+            "controls",
+            ("gsebo", "frozen", "train_val", "retrain"),
+            BACKBONES,
+            DATASETS,
+            (0,),
+        ),
+        ("controls", ("mlp",), ("mlp",), DATASETS, (0,)),
+    ],
+)
+def test_every_cell_of_the_paper_has_ten_seeds(
+    name: str,
+    methods: tuple[str, ...],
+    backbones: tuple[str, ...],
+    datasets: tuple[str, ...],
+    noise: tuple[int, ...],
+) -> None:
+    cells = make_plan(load_recipe(name), searched(name)).cells()
+    for place in product(methods, backbones, datasets, noise):
+        assert [trial.seed for trial in cells[Cell(*place)]] == list(range(10))
+
+
+def test_only_searches_leave_the_test_nodes_out() -> None:
+    for name in recipe_names():
+        splits = {
+            one.trial.split.partition(":")[0]
+            for one in make_plan(load_recipe(name), searched(name)).trials
+        }
+        assert splits == ({"halves"} if name.startswith("tuning") else {"file"})
+
+
+def test_parameters_have_one_form() -> None:
+    place = {"method": "gsebo", "backbone": "gcn", "dataset": "cora", "preset": None}
+    assert trial_parameters(**place, wanted={}) == {}
+    defaults = dict(default_parameters("gsebo"))
+    assert trial_parameters(**place, wanted=defaults) == {}
+    assert trial_parameters(**place, wanted={"tied": True}) == {"tied": True}
+    # What one method was tuned to may be more than another takes.
+    other = {**place, "method": "train_val"}
+    assert trial_parameters(**other, wanted={}, welcome={"inner_steps": 3}) == {}
+    with pytest.raises(InvalidInput, match="inner_steps"):
+        trial_parameters(**other, wanted={"inner_steps": 3})
+
+
+HEAD = 'title = "x"\n[[trials]]\n'
+BODY = 'methods = ["gsebo"]\nbackbones = ["gcn"]\ndatasets = ["cora"]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("title = ", "no TOML"),
+        ('title = "x"', r"no \[\[trials\]\]"),
+        (HEAD.replace("title", "tittle") + BODY, "no 'title'"),
+        (HEAD + BODY.replace('"gsebo"', ""), "methods .* expected a list"),
+        (HEAD + BODY.replace('["cora"]', '"cora"'), "datasets"),
+        (HEAD + BODY.replace("methods", "method"), "no 'methods'"),
+        (HEAD + BODY + "noises = [1]", "noises"),
+        (HEAD + BODY + "seeds = 0", "seeds"),
+        (HEAD + BODY + "seeds = true", "seeds"),
+        (HEAD + BODY + "vary = { tied = [] }", "vary.tied"),
+        (HEAD + BODY + "curves = 1", "curves"),
+    ],
+)
+def test_bad_recipes(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text, "utf-8")
+    with pytest.raises(InvalidInput, match=words):
+        load_recipe(str(path))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("gsebo", "gsebbo"), "did you mean 'gsebo'"),
+        (("cora", "coral"), "did you mean 'cora'"),
+        (("datasets", "set = { taus = 3 }\ndatasets"), "unknown parameter of gsebo"),
+        (("datasets", 'tuned_by = "table1"\ndatasets'), "expected a search"),
+        (("gsebo", 'lds"]\ntuned_by = "tuning"#'), "no trials of lds"),
+    ],
+)
+def test_recipes_that_name_what_is_not_there(
+    change: tuple[str, str], words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(HEAD + BODY.replace(*change), "utf-8")
+    with pytest.raises(InvalidInput, match=words):
+        make_plan(load_recipe(str(path)), Tuning({}))
+
+
+def test_unknown_recipe() -> None:
+    with pytest.raises(InvalidInput, match="did you mean 'table1'"):
+        load_recipe("tabel1")
+    with pytest.raises(InvalidInput, match="no such file"):
+        load_recipe("nowhere.toml")
