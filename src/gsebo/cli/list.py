@@ -18,8 +18,8 @@ def list_names(
         str | None,
         Argument(
             metavar="KIND",
-            help="methods, backbones, structures, hypergradients, datasets or presets; "
-            "all by default.",
+            help="methods, backbones, structures, hypergradients, datasets, presets or "
+            "recipes; all by default.",
         ),
     ] = None,
     json: Json = False,
@@ -124,6 +124,12 @@ def _presets() -> Rows:
     ]
 
 
+def _recipes() -> Rows:
+    from gsebo.experiments import load_recipe, recipe_names
+
+    return [{"name": name, "title": load_recipe(name).title} for name in recipe_names()]
+
+
 def _joined(names: str | list[str] | None) -> str:
     if names is None:
         return "any"
@@ -141,4 +147,5 @@ _KINDS: dict[str, Callable[[], Rows]] = {
     "hypergradients": _hypergradients,
     "datasets": _datasets,
     "presets": _presets,
+    "recipes": _recipes,
 }

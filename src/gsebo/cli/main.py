@@ -15,6 +15,10 @@ from gsebo.cli.inspect import inspect
 from gsebo.cli.list import list_names
 from gsebo.cli.output import messages, one_line
 from gsebo.cli.predict import predict
+from gsebo.cli.report import report
+from gsebo.cli.results import results_app
+from gsebo.cli.run import run as run_recipe
+from gsebo.cli.show import show
 from gsebo.errors import InvalidInput
 from gsebo.version import __version__
 
@@ -74,7 +78,17 @@ app.command(
     "inspect",
     epilog="[bold]Example:[/bold] gsebo inspect model/ --top 5 --export edges.csv",
 )(inspect)
+app.command(
+    "run", epilog="[bold]Example:[/bold] gsebo run table1 --seeds 10 --workers 2"
+)(run_recipe)
+app.command("show", epilog="[bold]Example:[/bold] gsebo show table1 --format markdown")(
+    show
+)
+app.command("report", epilog="[bold]Example:[/bold] gsebo report -o report.html")(
+    report
+)
 app.command("list", epilog="[bold]Example:[/bold] gsebo list backbones")(list_names)
+app.add_typer(results_app, name="results")
 app.add_typer(data_app, name="data")
 
 

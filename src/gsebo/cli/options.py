@@ -50,6 +50,15 @@ Noise = Annotated[
 DataDir = Annotated[
     Path | None, Option(help="Folder to look in first for registered datasets.")
 ]
+ResultsFolder = Annotated[
+    Path,
+    Option(
+        "--results",
+        metavar="DIR",
+        envvar="GSEBO_RESULTS",
+        help="Folder of the stored results.",
+    ),
+]
 Normalize = Annotated[
     bool | None,
     Option(

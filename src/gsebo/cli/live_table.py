@@ -1,0 +1,139 @@
+"""How a run goes on, as a table that is drawn anew all the time: for terminals."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self, final
+
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from gsebo.cli.run_lines import duration_in_words, say_stage
+from gsebo.experiments import Batch, Lane, Result, RunWatcher, Stage
+
+_Row = tuple[str, str]
+
+
+@final
+class LiveTable(RunWatcher):
+    """One row for each method and backbone: how much is done, and what runs now.
+
+    Args:
+        console: Where to draw.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live: Live | None = None
+        # The table is drawn in a thread of its own.
+        self._lock = threading.Lock()
+        self._title = ""
+        self._row_of: dict[str, _Row] = {}
+        self._all: Counter[_Row] = Counter()
+        self._done: Counter[_Row] = Counter()
+        self._failed: Counter[_Row] = Counter()
+        self._running: dict[Lane, tuple[Batch, float]] = {}
+        self._ends_at: float | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stop()
+
+    def stage_begins(
+        self, stage: Stage, number: int, lanes: Sequence[Lane], left: float | None
+    ) -> None:
+        """Leave the table of the stage before, and begin a new one below."""
+        self._stop()
+        say_stage(stage, number, lanes, left)
+        self._title = stage.recipe.title
+        self._row_of = {
+            planned.trial.key: (planned.cell.method, planned.cell.row)
+            for planned in stage.planned
+        }
+        known = [stage.results[key] for key in self._row_of if key in stage.results]
+        self._all = Counter(self._row_of.values())
+        self._done = Counter(self._row_of[one.key] for one in known if one.ok)
+        self._failed = Counter(self._row_of[one.key] for one in known if not one.ok)
+        self._running = {}
+        self._expect(left)
+        self._live = Live(
+            get_renderable=self.table, console=self._console, refresh_per_second=4
+        )
+        self._live.start()
+
+    def batch_begins(self, lane: Lane, batch: Batch) -> None:
+        """Show what runs."""
+        with self._lock:
+            self._running[lane] = (batch, time.monotonic())
+
+    def batch_ends(
+        self, lane: Lane, results: Sequence[Result], left: float | None
+    ) -> None:
+        """Count what ended."""
+        with self._lock:
+            del self._running[lane]
+            for result in results:
+                count = self._done if result.ok else self._failed
+                count[self._row_of[result.key]] += 1
+            self._expect(left)
+
+    def table(self) -> Table:
+        """The table as it is now."""
+        with self._lock:
+            table = Table(
+                box=box.SIMPLE_HEAD,
+                title=self._title,
+                caption=self._caption(),
+                title_justify="left",
+                caption_justify="left",
+            )
+            table.add_column("method")
+            table.add_column("backbone")
+            table.add_column("done", justify="right")
+            table.add_column("failed", justify="right")
+            table.add_column("running now", no_wrap=True)
+            for row, number in self._all.items():
+                done = f"{self._done[row]} / {number}"
+                failed = str(self._failed[row] or "")
+                table.add_row(*row, done, failed, self._now(row))
+            return table
+
+    def _now(self, row: _Row) -> str:
+        now = time.monotonic()
+        words = []
+        for batch, begun in self._running.values():
+            first, last = batch.trials[0], batch.trials[-1]
+            if self._row_of[first.key] != row:
+                continue
+            seeds = f"seed {first.seed}"
+            if first is not last:
+                seeds = f"seeds {first.seed} to {last.seed}"
+            words.append(f"{first.dataset}, {seeds} ({now - begun:.0f} s)")
+        return "; ".join(words)
+
+    def _caption(self) -> str:
+        done, number = self._done.total(), self._all.total()
+        words = f"{done} of {number} trials are done"
+        if self._ends_at is None:
+            return words
+        left = max(0.0, self._ends_at - time.monotonic())
+        return f"{words}, about {duration_in_words(left)} left"
+
+    def _expect(self, left: float | None) -> None:
+        self._ends_at = None if left is None else time.monotonic() + left
+
+    def _stop(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None

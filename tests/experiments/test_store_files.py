@@ -1,0 +1,133 @@
+"""Files of results: what survives a cut, and what a check finds."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments.small import result, trial
+from gsebo.experiments import Result, Store
+from gsebo.experiments.parameters import default_parameters
+from gsebo.experiments.verify import check_files, leftovers, put_in_order, stale
+
+
+@given(st.data())
+def test_whole_lines_survive_a_cut_anywhere(data: st.DataObject) -> None:
+    number = data.draw(st.integers(1, 5))
+    written = [result(seed) for seed in range(number)]
+    texts = [f"{one.line()}\n".encode() for one in written]
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder))
+        store.append("some", written)
+        path = Path(folder) / "some.jsonl"
+        assert path.read_bytes() == b"".join(texts)
+        size = data.draw(st.integers(0, path.stat().st_size))
+        path.write_bytes(path.read_bytes()[:size])
+
+        ends = [sum(map(len, texts[:place])) for place in range(1, number + 1)]
+        whole = [one for one, end in zip(written, ends, strict=True) if end <= size]
+        fresh = Store(Path(folder))
+        assert list(fresh.results()) == [one.key for one in whole]
+        assert bool(fresh.unfinished()) is (size not in (0, *ends))
+
+        later = result(number)
+        lost = [one for one in written if one not in whole]
+        assert fresh.append("some", [later, *written]) == [later, *lost]
+        assert path.read_bytes().startswith(b"".join(texts[: len(whole)]))
+        expected = {one.key for one in (*written, later)}
+        assert set(Store(Path(folder)).results()) == expected
+        (report,) = check_files(Store(Path(folder)))
+        assert report.sound
+        assert report.ok == number + 1
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+def write(store: Store, name: str, *parts: bytes | Result) -> Path:
+    path = store.folder / f"{name}.jsonl"
+    with path.open("ab") as file:
+        for part in parts:
+            file.write(part if isinstance(part, bytes) else part.line().encode())
+            file.write(b"\n")
+    return path
+
+
+def test_duplicates_of_all_files_are_found_and_taken_away(store: Store) -> None:
+    unlucky, lucky, again = result(0, error="bad luck"), result(0), result(0)
+    first = write(store, "a", unlucky, result(1), unlucky)
+    second = write(store, "b", lucky, again, result(2, error="no"), result(1))
+    reports = check_files(store)
+    assert [report.duplicates for report in reports] == [(1, 3), (2, 4)]
+    assert [(report.ok, report.failed) for report in reports] == [(1, 0), (1, 1)]
+    before = store.results()
+
+    put_in_order(store)
+    assert first.read_text() == f"{result(1).line()}\n"
+    assert second.read_text().splitlines()[0] == lucky.line()
+    assert all(report.sound for report in check_files(store))
+    assert {key: one.ok for key, one in Store(store.folder).results().items()} == {
+        key: one.ok for key, one in before.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"no JSON", "not JSON"),
+        (b'{"schema": 0}', "schema 0"),
+        (b"\xff\xfe", "not JSON"),
+        (result(1).line().replace(trial(1).key, trial(2).key).encode(), "id"),
+        (result(1).line().replace('"ok"', '"failed"').encode(), "status"),
+        (result(1).line().replace('"vanilla"', "1").encode(), "method"),
+    ],
+)
+def test_what_cannot_be_read_is_named_and_stays(
+    store: Store, text: bytes, says: str
+) -> None:
+    path = write(store, "a", result(0), text, result(0))
+    with path.open("ab") as file:
+        file.write(b'{"schema"')
+    for fix in (False, True):
+        if fix:
+            put_in_order(store)
+        (report,) = check_files(store)
+        (problem,) = report.problems
+        assert problem.startswith("line 2 is no result: ")
+        assert says in problem
+        assert report.unfinished is not fix
+        assert report.duplicates == (() if fix else (3,))
+    assert path.read_bytes().split(b"\n")[1:] == [text, b""]
+
+
+def test_leftovers_of_a_killed_process(store: Store) -> None:
+    write(store, "a", result(0))
+    left = store.folder / ".a.jsonl.0123abcd"
+    left.write_text("half")
+    assert leftovers(store) == [left]
+    put_in_order(store)
+    assert leftovers(store) == []
+
+
+def test_defaults_that_have_changed_since() -> None:
+    today = default_parameters("vanilla")
+    parameters = {"max_epochs": 3}
+    asked = trial(parameters=parameters)
+
+    def differences(stored: dict[str, object]) -> list[str]:
+        return stale(Result(trial=asked, test_accuracy=0.5, all_parameters=stored))
+
+    assert differences({**today, **parameters}) == []
+    fewer = {name: value for name, value in today.items() if name != "dropout"}
+    assert differences({**fewer, **parameters}) == []
+    (text,) = differences({**today, **parameters, "dropout": 0.7})
+    assert text == "dropout of vanilla was 0.7 and is 0.5 by default now."
+    (text,) = differences({**today, **parameters, "gone": 1})
+    assert text == "vanilla has no parameter gone any more."
+    assert stale(Result(trial=trial(method="gone"), test_accuracy=0.5)) == [
+        "gone is no method any more."
+    ]
