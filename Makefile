@@ -24,8 +24,7 @@ lint: $(VENV)/.installed-test
 	$(BIN)/mypy
 
 readme: $(VENV)/.installed-test
-	$(BIN)/python scripts/readme_table.py
-	$(BIN)/python scripts/methods_table.py
+	$(BIN)/python scripts/tables.py
 
 bench: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks equality

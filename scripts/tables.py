@@ -1,0 +1,97 @@
+"""Write the tables of the README and of docs/ from the stored results.
+
+A table stands between ``<!-- NAME:begin -->`` and ``<!-- NAME:end -->``. NAME is
+``results`` for the README's overview, the name of a recipe for its table, or that name
+with ``-choices`` for what was chosen on validation nodes:
+
+    python scripts/tables.py           # rewrite
+    python scripts/tables.py --check   # exit with 1 if a table is stale
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from gsebo.errors import InvalidInput
+from gsebo.experiments import Block, Recipe, Store, load_recipe
+from gsebo.report import accuracy_sheet, choices_sheet, gaps, gather
+from gsebo.report.formats import as_markdown
+
+ROOT = Path(__file__).resolve().parent.parent
+MARKED = re.compile(
+    r"(?P<begin><!-- (?P<name>[\w-]+):begin -->\n)"
+    r".*?(?P<end><!-- (?P=name):end -->)",
+    re.DOTALL,
+)
+CHOICES = "-choices"
+
+
+def main() -> None:
+    """Rewrite or check the tables of all files."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("files", type=Path, nargs="*", help="README.md and docs/*.md")
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    parser.add_argument("--results", type=Path, default=ROOT / "results")
+    options = parser.parse_args()
+    store = Store(options.results)
+    stale = []
+    for path in options.files or [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]:
+        text = path.read_text("utf-8")
+        try:
+            fresh = rewritten(text, store)
+        except InvalidInput as error:
+            sys.exit(f"{path.name}: {error}")
+        if fresh != text:
+            stale.append(path.name)
+            if not options.check:
+                path.write_text(fresh, "utf-8")
+    if options.check and stale:
+        sys.exit(f"tables of {', '.join(stale)} are stale: run `make readme`")
+
+
+def rewritten(text: str, store: Store) -> str:
+    """Fill every pair of markers anew."""
+    tables = MARKED.findall(text)
+    if len(tables) != text.count(":begin -->"):
+        raise InvalidInput("a table begins and does not end; expected both markers.")
+    return MARKED.sub(
+        lambda found: f"{found['begin']}{table(found['name'], store)}\n{found['end']}",
+        text,
+    )
+
+
+def table(name: str, store: Store) -> str:
+    """Make the table of a marker."""
+    overview = name == "results"
+    recipe = overview_recipe() if overview else load_recipe(name.removesuffix(CHOICES))
+    evidence = gather(recipe, store)
+    if name.endswith(CHOICES):
+        sheet = choices_sheet(evidence)
+    else:
+        sheet = accuracy_sheet(evidence, brackets=overview)
+    return as_markdown(replace(sheet, notes=(*sheet.notes, *gaps(evidence))))
+
+
+def overview_recipe() -> Recipe:
+    """Vanilla and GSEBO of table 1, and two controls beside them."""
+    table1, controls = load_recipe("table1"), load_recipe("controls")
+    blocks = (
+        *only(table1, ("vanilla", "gsebo")),
+        *only(controls, ("frozen", "train_val")),
+    )
+    return replace(table1, blocks=blocks)
+
+
+def only(recipe: Recipe, methods: tuple[str, ...]) -> Iterator[Block]:
+    """The blocks of some methods, without those that have a label."""
+    for block in recipe.blocks:
+        kept = [method for method in block.methods if method in methods]
+        if kept and not block.label:
+            yield replace(block, methods=kept)
+
+
+if __name__ == "__main__":
+    main()

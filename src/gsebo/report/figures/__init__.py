@@ -1,0 +1,21 @@
+"""Figures, from stored results only: one file and one entry here for each."""
+
+from collections.abc import Callable
+
+from gsebo.report.evidence import Evidence
+from gsebo.report.figures.convergence import convergence
+from gsebo.report.figures.drawing import Drawing as Drawing
+from gsebo.report.figures.drawing import Tags as Tags
+from gsebo.report.figures.factors import factors
+from gsebo.report.figures.overfitting import overfitting
+from gsebo.report.figures.robustness import robustness
+from gsebo.report.figures.strengths import strengths
+
+FIGURES: dict[str, Callable[[Evidence], Drawing | None]] = {
+    "robustness": robustness,
+    "convergence": convergence,
+    "overfitting": overfitting,
+    "inter_class": strengths,
+    "factors": factors,
+}
+"""What draws a recipe; ``None`` is drawn where nothing is stored."""

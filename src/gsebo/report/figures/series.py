@@ -1,0 +1,124 @@
+"""Lines with their spread."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from gsebo.experiments import Result
+from gsebo.report.figures.look import Look
+from gsebo.report.summary import Summary
+
+Numbers = NDArray[np.float64]
+
+
+def mean_curve(
+    results: Mapping[int, Result], name: str
+) -> tuple[Numbers, Numbers, Numbers] | None:
+    """Steps of the weights, and mean and standard deviation of a figure over seeds.
+
+    Args:
+        results: By seed; those without curves do not count.
+        name: Of the figure, such as ``"train_loss"``.
+
+    Returns:
+        As far as the shortest of the curves goes; ``None`` without any.
+    """
+    curves = [one.curves for one in results.values() if one.curves]
+    if not curves:
+        return None
+    length = min(len(curve["inner_steps"]) for curve in curves)
+    steps = np.array(curves[0]["inner_steps"][:length], dtype=np.float64)
+    values = np.array([curve[name][:length] for curve in curves])
+    spread = values.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros(length)
+    return steps, values.mean(axis=0), spread
+
+
+def band(
+    axes: Axes,
+    steps: Numbers,
+    mean: Numbers,
+    spread: Numbers,
+    look: Look,
+    name: str | None = None,
+) -> None:
+    """Draw a line in a band of one standard deviation.
+
+    Args:
+        axes: Where.
+        steps: Along the axis.
+        mean: The line.
+        spread: Half of the band's height.
+        look: How.
+        name: Of the artists, for the filter.
+    """
+    area = axes.fill_between(
+        steps, mean - spread, mean + spread, color=look.colour, alpha=0.2, linewidth=0
+    )
+    # Markers tell lines apart without colour; one on every step would hide the line.
+    (line,) = axes.plot(
+        steps,
+        mean,
+        look.line,
+        color=look.colour,
+        marker=look.marker,
+        markevery=max(len(steps) // 6, 1),
+    )
+    for artist in (area, line):
+        artist.set_gid(name)
+
+
+def points(
+    axes: Axes,
+    places: Sequence[float],
+    summaries: Sequence[Summary | None],
+    look: Look,
+    name: str | None = None,
+    *,
+    joined: bool = True,
+) -> None:
+    """Draw means with bars of one standard deviation; what is ``None`` is left out.
+
+    Args:
+        axes: Where.
+        places: Along the axis.
+        summaries: One for each place.
+        look: How.
+        name: Of the artists, for the filter.
+        joined: Whether by a line.
+    """
+    known = [(at, one) for at, one in zip(places, summaries, strict=True) if one]
+    if not known:
+        return
+    line, caps, bars = axes.errorbar(
+        [at for at, _ in known],
+        [one.mean for _, one in known],
+        yerr=[one.std for _, one in known],
+        color=look.colour,
+        linestyle=look.line if joined else "none",
+        marker=look.marker,
+        capsize=2,
+        elinewidth=1,
+    )
+    for artist in (line, *caps, *bars):
+        if artist is not None:
+            artist.set_gid(name)
+
+
+def level(
+    axes: Axes, summary: Summary | None, look: Look, name: str | None = None
+) -> None:
+    """Draw a mean as a line across, in a band of one standard deviation."""
+    if summary is None:
+        return
+    line = axes.axhline(summary.mean, color=look.colour, linestyle=look.line)
+    area = axes.axhspan(
+        summary.mean - summary.std,
+        summary.mean + summary.std,
+        color=look.colour,
+        alpha=0.12,
+        linewidth=0,
+    )
+    for artist in (line, area):
+        artist.set_gid(name)

@@ -1,0 +1,156 @@
+"""Drawings to SVG that can stand inside a page beside others of its kind.
+
+Matplotlib writes files of their own: black on white, with names that repeat from file
+to file. Here they lose what they do not need, take the page's colours, and every name
+gets the panel's name in front.
+"""
+
+import io
+import re
+from collections.abc import Callable
+from xml.etree import ElementTree
+
+from matplotlib import style
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from gsebo.report.figures.look import COLOURS, RC, WIDTH
+
+_SVG = "{http://www.w3.org/2000/svg}"
+_LINK = "{http://www.w3.org/1999/xlink}href"
+_LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}")
+_REFERENCE = re.compile(r"#([\w-]+)")
+_MARGINS = {"left": 46, "right": 14, "bottom": 38, "top": 10}
+_TAG = "data-"
+
+ElementTree.register_namespace("", _SVG.strip("{}"))
+
+
+def tag(kind: str, name: str) -> str:
+    """Name for an artist that the page's filter may hide.
+
+    Args:
+        kind: ``"method"``, ``"backbone"`` or ``"dataset"``.
+        name: Which.
+    """
+    return f"{_TAG}{kind}={name}"
+
+
+def draw_svg(
+    name: str,
+    title: str,
+    paint: Callable[[Axes], None],
+    *,
+    height: int,
+    width: int = WIDTH,
+    margins: dict[str, int] | None = None,
+) -> str:
+    """Draw one panel.
+
+    Args:
+        name: That no other panel of the page has.
+        title: What it shows, in words, for those who cannot see it.
+        paint: Draws into the axes.
+        height: In pixels of the panel's natural size.
+        width: The same.
+        margins: Room around the axes in such pixels, instead of the usual.
+    """
+    room = _MARGINS | (margins or {})
+    buffer = io.StringIO()
+    # The reader's own matplotlibrc must not change the page.
+    with style.context(["default", RC], after_reset=True):
+        figure = Figure(figsize=(width / 72, height / 72))
+        figure.subplots_adjust(
+            left=room["left"] / width,
+            right=1 - room["right"] / width,
+            bottom=room["bottom"] / height,
+            top=1 - room["top"] / height,
+        )
+        paint(figure.add_subplot())
+        figure.savefig(
+            buffer,
+            format="svg",
+            transparent=True,
+            metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")),
+        )
+    return _for_page(buffer.getvalue(), name, title)
+
+
+def _for_page(text: str, name: str, title: str) -> str:
+    root = ElementTree.fromstring(text)
+    for child in list(root):
+        if child.tag == f"{_SVG}metadata":
+            root.remove(child)
+    for element in root.iter():
+        _to_attributes(element)
+    _drop_plain_styles(root)
+    _rename(root, name)
+    _unwrap_groups(root)
+    for attribute in ("width", "height", "version"):
+        root.attrib.pop(attribute, None)
+    # What has no colour of its own is black to matplotlib.
+    root.attrib |= {"role": "img", "aria-label": title, "fill": "currentColor"}
+    heading = ElementTree.Element(f"{_SVG}title")
+    heading.text = title
+    root.insert(0, heading)
+    return re.sub(r">\s+<", "><", ElementTree.tostring(root, encoding="unicode"))
+
+
+def _to_attributes(element: ElementTree.Element) -> None:
+    """Write styles as attributes, which a page without inline styles may have."""
+    for part in element.attrib.pop("style", "").split(";"):
+        key, _, value = (word.strip() for word in part.partition(":"))
+        if key == "font":
+            # The family is the page's own.
+            element.set("font-size", value.split("px")[0])
+        elif key:
+            element.set(key, COLOURS.get(value, value))
+    for key in ("d", "x", "y", "width", "height", "transform", "stroke-width"):
+        if key in element.attrib:
+            element.set(key, _LONG_NUMBER.sub(_short, element.attrib[key]))
+    if link := element.attrib.pop(_LINK, None):
+        element.set("href", link)
+
+
+def _short(match: re.Match[str]) -> str:
+    return f"{float(match[0]):.1f}".removesuffix(".0")
+
+
+def _drop_plain_styles(root: ElementTree.Element) -> None:
+    """Matplotlib's style sheet of two constants, as attributes of the root."""
+    for child in list(root):
+        if child.tag == f"{_SVG}defs" and child.find(f"{_SVG}style") is not None:
+            root.remove(child)
+    root.attrib |= {"stroke-linejoin": "round", "stroke-linecap": "butt"}
+
+
+def _rename(root: ElementTree.Element, name: str) -> None:
+    """Keep names that are referred to, with the panel's in front, and tags."""
+    used = {
+        reference
+        for element in root.iter()
+        for key in ("href", "clip-path")
+        for reference in _REFERENCE.findall(element.get(key, ""))
+    }
+    new: dict[str, str] = {}
+    for element in root.iter():
+        old = element.attrib.pop("id", "")
+        if old in used:
+            new[old] = f"{name}-{len(new)}"
+            element.set("id", new[old])
+        elif old.startswith(_TAG):
+            element.set(*old.split("=", 1))
+    for element in root.iter():
+        for key in ("href", "clip-path"):
+            if key in element.attrib:
+                renamed = _REFERENCE.sub(lambda m: f"#{new[m[1]]}", element.attrib[key])
+                element.set(key, renamed)
+
+
+def _unwrap_groups(root: ElementTree.Element) -> None:
+    """Take groups away that say nothing and hold one element only."""
+    for element in list(root.iter()):
+        for place, child in enumerate(list(element)):
+            while child.tag == f"{_SVG}g" and not child.attrib and len(child) == 1:
+                child = child[0]
+            element[place] = child

@@ -1,0 +1,36 @@
+"""Sheets for programs: CSV and JSON."""
+
+import csv
+import io
+import json
+
+from gsebo.report.table import Sheet
+
+_DIGITS = 6
+
+
+def as_csv(sheet: Sheet) -> str:
+    """Write a line of names, then one for each record; what is unknown is empty."""
+    file = io.StringIO()
+    names = list(sheet.records[0])
+    writer = csv.DictWriter(file, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_rounded(sheet))
+    return file.getvalue().removesuffix("\n")
+
+
+def as_json(sheet: Sheet) -> str:
+    """Write one object: what holds for all, and the list of records."""
+    content = {"title": sheet.title, **sheet.facts, sheet.kind: _rounded(sheet)}
+    return json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False)
+
+
+def _rounded(sheet: Sheet) -> list[dict[str, object]]:
+    """Records without the digits in which sums in another order would differ."""
+    return [
+        {
+            name: round(value, _DIGITS) if isinstance(value, float) else value
+            for name, value in record.items()
+        }
+        for record in sheet.records
+    ]

@@ -1,0 +1,43 @@
+"""A real browser, for tests that look at the page as a reader does."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.report.browser import OpenPage, Tab
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def screenshots() -> Path:
+    """Where pictures go, to be looked at after a run."""
+    folder = Path(os.environ.get("GSEBO_TEST_OUTPUT", ROOT / "test-output"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def open_page() -> Iterator[OpenPage]:
+    """Opens files in Chromium."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    program = next(filter(None, map(shutil.which, names)), None)
+    if program is None:
+        pytest.skip(f"no browser: none of {', '.join(names)} is on the PATH")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # Root and most containers have no sandbox, and the pages here are our own.
+        browser = playwright.chromium.launch(
+            executable_path=program, args=["--no-sandbox"]
+        )
+        tabs: list[Tab] = []
+
+        def open_file(path: Path, **settings: object) -> Tab:
+            tabs.append(Tab(browser, path, **settings))
+            return tabs[-1]
+
+        yield open_file
+        browser.close()
