@@ -12,10 +12,10 @@ from tests.report.synthetic import recipe_of
 
 from gsebo.experiments import Planned, Result, Store, Trial
 from gsebo.report import Evidence, gather
+from gsebo.report.curves import mean_curve
 from gsebo.report.edge_groups import edge_groups
 from gsebo.report.figures import FIGURES, Drawing
 from gsebo.report.figures.factors import varied
-from gsebo.report.figures.series import mean_curve
 
 TRIAL = Trial("gsebo", "gcn", "cora", "public", 0)
 

@@ -1,14 +1,10 @@
 """Fits of one plan: which estimator, on which graph, with which outcome."""
 
-import platform
 import time
 from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any, final
 
-import numpy
-import torch
-import torch_geometric
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -17,11 +13,11 @@ from gsebo.cli.plan import Plan
 from gsebo.cli.progress import FitProgress
 from gsebo.cli.settings import parameters_from, read_settings
 from gsebo.experiments.memory import peak_memory_bytes, reset_peak_memory
+from gsebo.experiments.versions import versions
 from gsebo.lookup import own_name
 from gsebo.methods import METHODS, GraphClassifier
 from gsebo.methods.presets import preset_parameters
 from gsebo.training import Checkpoint
-from gsebo.version import __version__
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +124,7 @@ class Experiment:
             "parameters": parameters,
             "num_nodes": int(trial.data.num_nodes),
             "num_edges": int(trial.data.num_edges),
-            "versions": _versions(),
+            "versions": versions(),
         }
         if self._plan.seeds is not None:
             result |= _statistics(runs)
@@ -189,13 +185,3 @@ def _statistics(runs: list[dict[str, Any]]) -> dict[str, Any]:
         result[f"{key}_std"] = None if unknown else spread
     result["seconds"] = sum(run["seconds"] for run in runs)
     return {**result, "runs": runs}
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "gsebo": __version__,
-        "torch": torch.__version__,
-        "torch_geometric": torch_geometric.__version__,
-        "numpy": numpy.__version__,
-        "python": platform.python_version(),
-    }

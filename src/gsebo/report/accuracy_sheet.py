@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Cell
+from gsebo.report.curve_table import curve_table
 from gsebo.report.entry import SIGNIFICANT, Entry, entries, is_search
 from gsebo.report.evidence import Evidence
 from gsebo.report.gain_table import gain_table
@@ -22,7 +23,7 @@ def accuracy_sheet(evidence: Evidence, *, brackets: bool = False) -> Sheet:
 
     Columns are datasets; where cells differ by their false edges there is a table for
     each dataset, and columns are numbers of false edges. What became of the edges
-    follows where the recipe is about them.
+    follows where the recipe is about them, and curves where they are stored.
 
     Args:
         evidence: What is stored.
@@ -53,6 +54,8 @@ def accuracy_sheet(evidence: Evidence, *, brackets: bool = False) -> Sheet:
     recipe = evidence.recipe
     if recipe.shows_edges:
         tables += strength_tables(evidence)
+    if curves := curve_table(evidence):
+        tables.append(curves)
     return Sheet(
         title=recipe.title,
         about=recipe.about,

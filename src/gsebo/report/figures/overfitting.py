@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from matplotlib.axes import Axes
 
 from gsebo.experiments import Cell, Result
+from gsebo.report.curves import mean_curve
 from gsebo.report.evidence import Evidence
 from gsebo.report.figures.drawing import (
     Card,
@@ -16,7 +17,7 @@ from gsebo.report.figures.drawing import (
     legend_of,
 )
 from gsebo.report.figures.look import NODES
-from gsebo.report.figures.series import band, mean_curve
+from gsebo.report.figures.series import band
 from gsebo.report.figures.svg import draw_svg
 from gsebo.report.names import backbone_title, dataset_title, method_title
 from gsebo.report.outline import outline

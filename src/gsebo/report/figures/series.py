@@ -1,38 +1,12 @@
 """Lines with their spread."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-import numpy as np
 from matplotlib.axes import Axes
-from numpy.typing import NDArray
 
-from gsebo.experiments import Result
+from gsebo.report.curves import Numbers
 from gsebo.report.figures.look import Look
 from gsebo.report.summary import Summary
-
-Numbers = NDArray[np.float64]
-
-
-def mean_curve(
-    results: Mapping[int, Result], name: str
-) -> tuple[Numbers, Numbers, Numbers] | None:
-    """Steps of the weights, and mean and standard deviation of a figure over seeds.
-
-    Args:
-        results: By seed; those without curves do not count.
-        name: Of the figure, such as ``"train_loss"``.
-
-    Returns:
-        As far as the shortest of the curves goes; ``None`` without any.
-    """
-    curves = [one.curves for one in results.values() if one.curves]
-    if not curves:
-        return None
-    length = min(len(curve["inner_steps"]) for curve in curves)
-    steps = np.array(curves[0]["inner_steps"][:length], dtype=np.float64)
-    values = np.array([curve[name][:length] for curve in curves])
-    spread = values.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros(length)
-    return steps, values.mean(axis=0), spread
 
 
 def band(
