@@ -11,12 +11,11 @@ with ``-choices`` for what was chosen on validation nodes:
 import argparse
 import re
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from gsebo.errors import InvalidInput
-from gsebo.experiments import Block, Recipe, Store, load_recipe
+from gsebo.experiments import Recipe, Store, load_recipe
 from gsebo.report import accuracy_sheet, choices_sheet, gaps, gather
 from gsebo.report.formats import as_markdown
 
@@ -76,21 +75,15 @@ def table(name: str, store: Store) -> str:
 
 
 def overview_recipe() -> Recipe:
-    """Vanilla and GSEBO of table 1, and two controls beside them."""
-    table1, controls = load_recipe("table1"), load_recipe("controls")
+    """GSEBO and the controls that say most about it, on the same networks."""
+    controls = load_recipe("controls")
     blocks = (
-        *only(table1, ("vanilla", "gsebo")),
-        *only(controls, ("frozen", "train_val")),
+        replace(block, methods=[method])
+        for method in ("vanilla", "frozen", "gsebo", "train_val")
+        for block in controls.blocks
+        if method in block.methods
     )
-    return replace(table1, blocks=blocks)
-
-
-def only(recipe: Recipe, methods: tuple[str, ...]) -> Iterator[Block]:
-    """The blocks of some methods, without those that have a label."""
-    for block in recipe.blocks:
-        kept = [method for method in block.methods if method in methods]
-        if kept and not block.label:
-            yield replace(block, methods=kept)
+    return replace(controls, blocks=tuple(blocks))
 
 
 if __name__ == "__main__":

@@ -98,5 +98,5 @@ def test_a_search_that_came_to_nothing_hides_no_other_recipe(
     recipes = json_of(command("results", "list", "--json"))["recipes"]
     rows = {row["recipe"]: row for row in recipes}
     assert "vgcn" in rows["table2"]["remark"]
-    assert rows["table2"]["planned"] is None
+    assert rows["table2"]["planned"] > 0
     assert rows["tuning"]["failed"] == len(wanted)

@@ -131,3 +131,37 @@ def test_defaults_that_have_changed_since() -> None:
     assert stale(Result(trial=trial(method="gone"), test_accuracy=0.5)) == [
         "gone is no method any more."
     ]
+
+
+def test_a_file_that_was_replaced_is_read_again(store: Store) -> None:
+    """As after `git pull`, or after another process has put it in order."""
+    other = Store(store.folder)
+    store.append("some", [result(seed) for seed in range(3)])
+    assert len(other.results()) == 3
+    path = store.folder / "some.jsonl"
+    # Shorter, and then longer than what was read.
+    store.rewrite(path, without=(1, 2))
+    store.append("some", [result(seed) for seed in range(3, 9)])
+    expected = {result(seed).key for seed in (2, *range(3, 9))}
+    assert set(other.results()) == expected
+    # Another line of the same length, in place.
+    text = path.read_text().replace(result(8).line(), result(7).line())
+    path.write_text(text.replace(result(7).line(), result(9).line(), 1))
+    assert result(9).key in other.results()
+    assert result(8).key not in other.results()
+    path.unlink()
+    assert other.results() == {}
+
+
+def test_another_failure_is_stored_the_same_is_not(store: Store) -> None:
+    first, second = result(0, error="one reason"), result(0, error="another")
+    assert store.append("some", [first, first]) == [first]
+    assert store.append("some", [first]) == []
+    assert store.append("some", [second]) == [second]
+    assert store.results()[first.key].error == "another"
+    assert Store(store.folder).results()[first.key].error == "another"
+    good = result(0)
+    assert store.append("some", [good]) == [good]
+    assert store.append("some", [second]) == []
+    put_in_order(store)
+    assert [line.result for line in store.lines()] == [good]

@@ -106,8 +106,10 @@ def test_all_candidates_failed(recipe: str) -> None:
         one.trial.key: Result(trial=one.trial, error="broke")
         for one in searched(recipe)
     }
-    with pytest.raises(InvalidInput, match="every candidate"):
-        make_plan(load_recipe(recipe), Tuning(results))
+    plan = make_plan(load_recipe(recipe), Tuning(results))
+    assert not plan.trials and not plan.first
+    assert len(plan.hopeless) == 3
+    assert all("every candidate" in sentence for sentence in plan.hopeless)
 
 
 @pytest.mark.parametrize("seed", [0, 1])

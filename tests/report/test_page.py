@@ -203,7 +203,7 @@ tuned_by = "{tmp_path / "search.toml"}"
     planned = gather(search, store).plan.trials
     store.append("search", [Result(trial=one.trial, error="no") for one in planned])
     failed = build_page(store, [first, tuned])
-    assert "every trial of the search" in failed.sections[-1].gaps[0]
+    assert "every candidate of the search" in failed.sections[-1].gaps[0]
     assert failed.sections[0].stored == waiting.sections[0].stored > 0
 
 

@@ -66,19 +66,17 @@ def _or_unknown(number: int | None) -> str:
 def _standing(name: str, known: Mapping[str, "Result"]) -> dict[str, Any]:
     from gsebo.experiments import load_recipe, make_survey
 
-    try:
-        survey = make_survey(load_recipe(name), known)
-    except InvalidInput as error:
-        # A search that came to nothing is no reason to hide the other recipes.
-        return _unknown(name, str(error))
+    survey = make_survey(load_recipe(name), known)
     search = survey.stage.recipe.name
+    remarks = [f"the search {search} comes first"] if search != name else []
+    remarks += survey.hopeless
     return {
         "recipe": name,
         "planned": survey.planned,
         "stored": survey.stored,
         "failed": len(survey.failed),
         "missing": survey.missing,
-        "remark": f"the search {search} comes first" if search != name else "",
+        "remark": "; ".join(remarks),
     }
 
 

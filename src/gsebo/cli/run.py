@@ -114,6 +114,9 @@ def run(
         messages.note(_sentence(outcome, retry_failed))
     if outcome.failed:
         _say_what_failed(outcome)
+    for sentence in outcome.after.hopeless:
+        messages.error(sentence)
+    if outcome.failed or outcome.after.hopeless:
         raise typer.Exit(1)
 
 
@@ -135,6 +138,13 @@ def _lanes(
 
     # Whether a cluster has GPUs is seen when it is there.
     elsewhere = engine == "ray" and "RAY_ADDRESS" in os.environ
+    if elsewhere and workers is None:
+        raise InvalidInput(
+            f"RAY_ADDRESS={os.environ['RAY_ADDRESS']} given; expected --workers too, "
+            "the number of trials at once on that cluster."
+        )
+    if elsewhere and gpu_workers is None:
+        gpu_workers = 0
     if gpu_workers is None:
         gpu_workers = _GPU_WORKERS if torch.cuda.is_available() else 0
     elif gpu_workers and not elsewhere and not torch.cuda.is_available():

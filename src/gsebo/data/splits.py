@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 
 from gsebo.data.seeding import seeded_generator
 from gsebo.errors import InvalidInput
-from gsebo.lookup import lookup
+from gsebo.lookup import lookup, own_name
 
 Nodes = NDArray[np.int64]
 Split = tuple[Nodes, Nodes, Nodes]
@@ -44,6 +44,15 @@ def apply_split(data: Data, name: str, seed: int = 0) -> Data:
     kind, _, detail = name.partition(":")
     make = lookup("split", kind, _SPLITS)
     return make(data, detail.strip(), seed)
+
+
+def is_drawn(name: str) -> bool:
+    """Whether a split depends on its seed.
+
+    >>> is_drawn("random:10/20/70"), is_drawn("file")
+    (True, False)
+    """
+    return own_name("split", name.partition(":")[0], _SPLITS) in _DRAWN
 
 
 def _from_file(data: Data, detail: str, seed: int) -> Data:
@@ -124,6 +133,7 @@ _SPLITS: dict[str, Callable[[Data, str, int], Data]] = {
     "random": _random,
     "halves": _halves,
 }
+_DRAWN = {"planetoid", "random", "halves"}
 
 
 def _cut(nodes: Nodes, percentages: tuple[int, int, int]) -> Split:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from gsebo.experiments.trial import Trial
-from gsebo.experiments.trial_graph import same_graph
+from gsebo.experiments.trial_graph import same_graph_for_all_seeds
 from gsebo.methods import METHODS
 
 
@@ -31,10 +31,12 @@ class Batch:
     Attributes:
         file: Name of the file of the store that the results belong to.
         trials: One, or several that differ by their seeds alone, which count up.
+        again: Whether those that have failed meanwhile, or before, are run.
     """
 
     file: str
     trials: tuple[Trial, ...]
+    again: bool = False
 
 
 @final
@@ -46,12 +48,19 @@ class Waiting:
         trials: What is to be run, in this order.
         lanes: Everybody who takes some. Where one of them is a GPU, those on a CPU
             leave it the methods of dense matrices.
+        again: Whether trials that failed are run once more.
     """
 
     def __init__(
-        self, file: str, trials: Iterable[Trial], lanes: Iterable[Lane]
+        self,
+        file: str,
+        trials: Iterable[Trial],
+        lanes: Iterable[Lane],
+        *,
+        again: bool = False,
     ) -> None:
         self._file = file
+        self._again = again
         self._trials = {trial.key: trial for trial in trials}
         self._for_gpu = any(lane.device == "cuda" for lane in lanes)
 
@@ -70,7 +79,7 @@ class Waiting:
         trials = self._companions(first, lane.replicas)
         for trial in trials:
             del self._trials[trial.key]
-        return Batch(self._file, tuple(trials))
+        return Batch(self._file, tuple(trials), self._again)
 
     def _next(self, lane: Lane) -> Trial | None:
         dense = (one for one in self._trials.values() if is_dense(one))
@@ -82,7 +91,7 @@ class Waiting:
         return next(iter(self._trials.values()), None)
 
     def _companions(self, trial: Trial, number: int) -> list[Trial]:
-        if trial.curves or not same_graph([trial]):
+        if trial.curves or not same_graph_for_all_seeds(trial):
             return [trial]
 
         def waiting(seed: int) -> bool:

@@ -2,7 +2,6 @@
 
 import ctypes
 import gc
-import resource
 import sys
 from pathlib import Path
 
@@ -35,6 +34,9 @@ def peak_memory_bytes(device: torch.device) -> int:
         for line in _STATUS.read_text("ascii").splitlines():
             if line.startswith("VmHWM:"):
                 return 1024 * int(line.split()[1])
+    # Not on every system.
+    import resource
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # Linux counts kilobytes, macOS bytes.
     return peak if sys.platform == "darwin" else 1024 * peak

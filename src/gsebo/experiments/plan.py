@@ -17,11 +17,13 @@ class Plan:
         choices: What was chosen on validation, by the cell without noise, with
             the block's label as its setting.
         first: Trials of searches that have to be run before the rest is known.
+        hopeless: Places without a choice, because every candidate failed; in words.
     """
 
     trials: tuple[Planned, ...]
     choices: dict[Cell, Choice]
     first: tuple[Planned, ...]
+    hopeless: tuple[str, ...] = ()
 
     def cells(self) -> dict[Cell, list[Trial]]:
         """The trials of each cell, in the recipe's order."""
@@ -45,6 +47,7 @@ def make_plan(recipe: Recipe, tuning: Tuning, *, seeds: int | None = None) -> Pl
     trials: dict[tuple[Cell, str], Planned] = {}
     choices: dict[Cell, Choice] = {}
     first: dict[str, Planned] = {}
+    hopeless: list[str] = []
     for block in recipe.blocks:
         number = (block.seeds or recipe.seeds) if seeds is None else seeds
         for method, row, dataset in places(block):
@@ -56,8 +59,18 @@ def make_plan(recipe: Recipe, tuning: Tuning, *, seeds: int | None = None) -> Pl
                 if choice.missing:
                     first |= {one.trial.key: one for one in choice.missing}
                     continue
+                if not choice.tried:
+                    where = f"{method} on {row} and {dataset}"
+                    search = f"every candidate of the search {block.tuned_by}"
+                    hopeless.append(f"{search} for {where} failed.")
+                    continue
                 choices[Cell(method, row, dataset, setting=block.label)] = choice
                 taken = choice.taken
             for one in block_trials(block, method, row, dataset, number, taken):
                 trials.setdefault((one.cell, one.trial.key), one)
-    return Plan(tuple(trials.values()), choices, tuple(first.values()))
+    return Plan(
+        trials=tuple(trials.values()),
+        choices=choices,
+        first=tuple(first.values()),
+        hopeless=tuple(hopeless),
+    )

@@ -76,6 +76,11 @@ class Recipe:
     shows_edges: bool
     blocks: tuple[Block, ...]
 
+    @property
+    def is_search(self) -> bool:
+        """Whether it tests on validation nodes and sees no test node."""
+        return all(block.split == "halves" for block in self.blocks)
+
 
 def recipe_names() -> list[str]:
     """Names of the recipes that come with the package."""

@@ -137,7 +137,8 @@ class Runner:
         lanes = self._engine.lanes
         durations = Durations(self._store.results().values())
         trials = durations.longest_first(stage.missing)[: self._allowed()]
-        waiting = Waiting(stage.recipe.name, trials, lanes)
+        again = self._request.retry_failed
+        waiting = Waiting(stage.recipe.name, trials, lanes, again=again)
         left = durations.left(trials, len(lanes))
         self._watcher.stage_begins(stage, len(trials), lanes, left)
         unfinished = {trial.key: trial for trial in trials}

@@ -17,6 +17,7 @@ from gsebo.experiments.result import Result
 from gsebo.files import write_atomically
 
 _SUFFIX = ".jsonl"
+_TAIL = 256
 
 
 @dataclass(frozen=True)
@@ -26,16 +27,41 @@ class StoredLine:
     Attributes:
         path: The file.
         number: Of the line, from 1.
-        text: Without its end.
         result: What it says, or ``None`` where it cannot be read.
         problem: Why not.
     """
 
     path: Path
     number: int
-    text: str
     result: Result | None
     problem: str | None = None
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """How far a file was read.
+
+    Attributes:
+        inode: Of the file; one that replaces it has another.
+        end: Number of bytes.
+        tail: The last of them.
+    """
+
+    inode: int
+    end: int
+    tail: bytes
+
+    @classmethod
+    def at(cls, path: Path, end: int) -> "_Mark":
+        """Remember the place behind some bytes of a file."""
+        with path.open("rb") as file:
+            inode = os.fstat(file.fileno()).st_ino
+            file.seek(max(end - _TAIL, 0))
+            return cls(inode, end, file.read(min(end, _TAIL)))
+
+    def holds(self, path: Path) -> bool:
+        """Whether the file still begins with what was read."""
+        return path.exists() and _Mark.at(path, self.end) == self
 
 
 @final
@@ -43,7 +69,7 @@ class Store:
     """All results of a folder.
 
     A trial counts as stored wherever in the folder its line is. Of several lines of one
-    trial the first that came to its end counts, else the first failure.
+    trial the first that came to its end counts, else the last failure.
 
     Args:
         folder: Where the files are; need not exist.
@@ -51,7 +77,7 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._read_up_to: dict[Path, int] = {}
+        self._marks: dict[Path, _Mark] = {}
         self._known: dict[str, Result] = {}
 
     def results(self) -> dict[str, Result]:
@@ -64,7 +90,10 @@ class Store:
         return dict(self._known)
 
     def append(self, name: str, results: Iterable[Result]) -> list[Result]:
-        """Add results to a file, but those of trials that came to their end before.
+        """Add results to a file, but what is known already.
+
+        Of a trial that came to its end nothing else is ever added, and a failure only
+        if it is another one.
 
         Args:
             name: Of the file, without its suffix.
@@ -77,7 +106,8 @@ class Store:
         self.folder.mkdir(parents=True, exist_ok=True)
         with self.lock():
             self._read_news()
-            fresh = [one for one in results if not self._settled(one)]
+            news = {one.key: one for one in results if not self._settled(one)}
+            fresh = list(news.values())
             text = "".join(f"{one.line()}\n" for one in fresh)
             with path.open("ab") as file:
                 _drop_unfinished_line(path)
@@ -113,8 +143,7 @@ class Store:
         lines = path.read_bytes().split(b"\n")[:-1]
         kept = (line for number, line in enumerate(lines, 1) if number not in without)
         write_atomically(path, b"".join(line + b"\n" for line in kept))
-        self._read_up_to.clear()
-        self._known.clear()
+        self._forget()
 
     def paths(self) -> list[Path]:
         """All files of the folder."""
@@ -127,15 +156,18 @@ class Store:
 
     def _settled(self, result: Result) -> bool:
         known = self._known.get(result.key)
-        return known is not None and (known.ok or not result.ok)
+        return known is not None and (known.ok or known.error == result.error)
 
     def _read_news(self) -> None:
-        """Read what was appended to any file since the last time."""
+        """Read what was appended to any file since the last time.
+
+        Where a file is another one than before, as after `git pull` or after somebody
+        put it in order, everything is read again.
+        """
+        if not all(mark.holds(path) for path, mark in self._marks.items()):
+            self._forget()
         for path in self.paths():
-            begin = self._read_up_to.get(path, 0)
-            if path.stat().st_size < begin:
-                # Somebody put the file in order.
-                begin = 0
+            begin = self._marks[path].end if path in self._marks else 0
             with path.open("rb") as file:
                 file.seek(begin)
                 news = file.read()
@@ -149,18 +181,24 @@ class Store:
                     )
                 if not self._settled(parsed.result):
                     self._known[parsed.result.key] = parsed.result
-            self._read_up_to[path] = begin + len(whole)
+            self._marks[path] = _Mark.at(path, begin + len(whole))
+
+    def _forget(self) -> None:
+        self._marks.clear()
+        self._known.clear()
 
 
 def _parse(path: Path, number: int, text: str) -> StoredLine:
     try:
-        return StoredLine(path, number, text, Result.from_line(text))
+        return StoredLine(path, number, Result.from_line(text))
     except InvalidInput as error:
-        return StoredLine(path, number, text, None, str(error))
+        return StoredLine(path, number, None, str(error))
 
 
 def _drop_unfinished_line(path: Path) -> None:
-    content = path.read_bytes()
-    end = content.rfind(b"\n") + 1
-    if end != len(content):
-        os.truncate(path, end)
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - 1, 0))
+        if file.read() in (b"", b"\n"):
+            return
+    os.truncate(path, path.read_bytes().rfind(b"\n") + 1)

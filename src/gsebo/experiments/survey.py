@@ -45,6 +45,7 @@ class Survey:
         failed: Those that failed.
         missing: Number of trials without a result, as far as they are known: those of
             a search that is to be run first count, those that depend on it do not.
+        hopeless: What cannot be run because every candidate of a search failed.
         stage: What comes next.
     """
 
@@ -52,6 +53,7 @@ class Survey:
     stored: int
     failed: tuple[Result, ...]
     missing: int
+    hopeless: tuple[str, ...]
     stage: Stage
 
 
@@ -77,7 +79,7 @@ def make_survey(
     wanted = selection.narrowed(recipe)
     plan = make_plan(wanted, Tuning(results), seeds=seeds)
     own = Stage(recipe, tuple(filter(selection.matches, plan.trials)), results)
-    if not own.planned and not plan.first:
+    if not own.planned and not plan.first and not plan.hopeless:
         raise InvalidInput(
             f"--only {selection} given; expected what some trial of {recipe.name} has."
         )
@@ -88,6 +90,7 @@ def make_survey(
         stored=sum(result.ok for result in found),
         failed=tuple(result for result in found if not result.ok),
         missing=len(own.missing) + len(plan.first),
+        hopeless=plan.hopeless,
         stage=_search_stage(wanted, plan, results) or own,
     )
 

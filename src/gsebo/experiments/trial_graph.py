@@ -5,6 +5,7 @@ from pathlib import Path
 from torch_geometric.data import Data
 
 from gsebo.data import DATASETS, add_inter_class_edges, apply_split, load
+from gsebo.data.splits import is_drawn
 from gsebo.experiments.trial import Trial
 from gsebo.lookup import lookup
 
@@ -25,6 +26,11 @@ def full_split_name(dataset: str, split: str | None) -> str:
     return f"{_HALVES}:{own}" if split == _HALVES else split
 
 
+def is_halved(split: str) -> bool:
+    """Whether a split leaves the test nodes out."""
+    return split.partition(":")[0] == _HALVES
+
+
 def trial_graph(trial: Trial, data_dir: Path | None = None) -> Data:
     """Load the graph, split it, and add false edges where the trial has some."""
     data = load(trial.dataset, data_dir=data_dir)
@@ -34,8 +40,6 @@ def trial_graph(trial: Trial, data_dir: Path | None = None) -> Data:
     return data
 
 
-def same_graph(trials: list[Trial]) -> bool:
-    """Whether trials that differ by their seeds alone have one and the same graph."""
-    drawn = ("random", "planetoid", _HALVES)
-    first = trials[0]
-    return not first.noise and not first.split.startswith(drawn)
+def same_graph_for_all_seeds(trial: Trial) -> bool:
+    """Whether trials that differ from this by their seeds alone have the same graph."""
+    return not trial.noise and not is_drawn(trial.split)

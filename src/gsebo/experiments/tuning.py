@@ -33,7 +33,8 @@ class Choice:
     """What a search says about one method, row and dataset.
 
     Attributes:
-        tried: All candidates with a score, in the order of the search.
+        tried: All candidates with a score, in the order of the search; none if all
+            failed.
         missing: Trials that have to be run before a choice can be made.
     """
 
@@ -72,8 +73,7 @@ class Tuning:
             dataset: Name of the dataset.
 
         Raises:
-            InvalidInput: The search has no such trials, could see test labels, or all
-                of its candidates failed.
+            InvalidInput: The search has no such trials, or could see test labels.
         """
         planned = self._planned(search, method, row, dataset)
         if len({one.trial.without_seed for one in planned}) == 1:
@@ -86,11 +86,6 @@ class Tuning:
         for one in planned:
             candidates.setdefault(one.trial.without_seed, []).append(one)
         tried = tuple(filter(None, map(self._tried, candidates.values())))
-        if not tried:
-            raise InvalidInput(
-                f"every candidate of the search {search!r} for {method} on {row} and "
-                f"{dataset} failed; expected one that did not."
-            )
         return Choice(tried, ())
 
     def _tried(self, planned: list[Planned]) -> Tried | None:
@@ -123,10 +118,10 @@ class Tuning:
 
 def _load_search(name: str) -> Recipe:
     recipe = load_recipe(name)
-    for block in recipe.blocks:
-        if block.split != "halves" or block.tuned_by is not None:
-            raise InvalidInput(
-                f"the recipe {name!r} is used to tune, with split {block.split!r}; "
-                "expected a search with split 'halves', which sees no test nodes."
-            )
+    tuned = any(block.tuned_by is not None for block in recipe.blocks)
+    if tuned or not recipe.is_search:
+        raise InvalidInput(
+            f"the recipe {name!r} is used to tune; expected a search, with split "
+            "'halves' in all blocks, which sees no test nodes."
+        )
     return recipe

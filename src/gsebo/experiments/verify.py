@@ -46,11 +46,15 @@ class FileReport:
 
 def check_files(store: Store) -> list[FileReport]:
     """Look at every line of every file."""
-    by_path: dict[Path, list[StoredLine]] = {path: [] for path in store.paths()}
-    for line in store.lines():
-        by_path[line.path].append(line)
+    if not store.paths():
+        return []
+    # Nobody may write between the looks.
+    with store.lock():
+        by_path: dict[Path, list[StoredLine]] = {path: [] for path in store.paths()}
+        for line in store.lines():
+            by_path[line.path].append(line)
+        unfinished = store.unfinished()
     kept = _kept(line for lines in by_path.values() for line in lines)
-    unfinished = store.unfinished()
     return [
         _report(path, lines, kept, path in unfinished)
         for path, lines in by_path.items()
@@ -76,13 +80,13 @@ def put_in_order(store: Store) -> None:
 
 
 def _kept(lines: Iterable[StoredLine]) -> set[tuple[Path, int]]:
-    """Place of the line that counts for each trial: the first that is the best."""
+    """Place of the line that counts for each trial: the first end, or last failure."""
     by_trial: dict[str, list[StoredLine]] = defaultdict(list)
     for line in lines:
         if line.result is not None:
             by_trial[line.result.key].append(line)
     best = (
-        next((line for line in same if line.result and line.result.ok), same[0])
+        next((line for line in same if line.result and line.result.ok), same[-1])
         for same in by_trial.values()
     )
     return {(line.path, line.number) for line in best}

@@ -74,7 +74,11 @@ def run_and_store(
 ) -> list[Result]:
     """Run those trials of a batch that nobody has stored meanwhile."""
     known = store.results()
-    done = [one for one in batch.trials if one.key in known and known[one.key].ok]
+    done = [
+        one
+        for one in batch.trials
+        if one.key in known and (known[one.key].ok or not batch.again)
+    ]
     results = [known[trial.key] for trial in done]
     rest = [trial for trial in batch.trials if trial not in done]
     # With gaps, the seeds do not count up any more.

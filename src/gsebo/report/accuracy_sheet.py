@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Cell
 from gsebo.report.curve_table import curve_table
-from gsebo.report.entry import SIGNIFICANT, Entry, entries, is_search
+from gsebo.report.entry import SIGNIFICANT, Entry, entries
 from gsebo.report.evidence import Evidence
 from gsebo.report.gain_table import gain_table
 from gsebo.report.names import backbone_title, dataset_title, method_title
@@ -46,7 +47,8 @@ def accuracy_sheet(evidence: Evidence, *, brackets: bool = False) -> Sheet:
         for dataset in dict.fromkeys(cell.dataset for cell in found):
             part = {c: one for c, one in found.items() if c.dataset == dataset}
             title = f"{dataset_title(dataset)}, by the number of false edges"
-            tables.append(_table(title, part, seeds, brackets, by_noise=True))
+            shown = _table(title, part, seeds, brackets, by_noise=True)
+            tables.append(replace(shown, dataset=dataset))
             if gains := gain_table(part.values()):
                 tables.append(gains)
     else:
@@ -161,7 +163,7 @@ def _notes(
     evidence: Evidence, found: Iterable[Entry], seeds: int, brackets: bool
 ) -> tuple[str, ...]:
     what = "Test accuracy"
-    if is_search(evidence):
+    if evidence.recipe.is_search:
         what = "Accuracy on the half of the validation nodes that scores candidates"
     notes = [f"{what} in percent: mean ± standard deviation over {seeds} seeds."]
     shown = list(found)

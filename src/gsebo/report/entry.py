@@ -62,15 +62,10 @@ class Entry:
         return self.p_vanilla is not None and self.p_vanilla < SIGNIFICANT
 
 
-def is_search(evidence: Evidence) -> bool:
-    """Whether accuracies are those of a search, which sees no test nodes."""
-    return any(block.split == "halves" for block in evidence.recipe.blocks)
-
-
 def entries(evidence: Evidence) -> dict[Cell, Entry]:
     """The figures of every cell, in the recipe's order, stored or not."""
     trials = evidence.plan.cells()
-    tested = not is_search(evidence)
+    tested = not evidence.recipe.is_search
     found: dict[Cell, Entry] = {}
     for cell in _cells(evidence):
         accuracies = evidence.accuracies(cell)

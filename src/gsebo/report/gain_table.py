@@ -45,6 +45,7 @@ def gain_table(found: Iterable[Entry]) -> Table | None:
         labels=("network", "setting")[:kept],
         groups=tuple(_group(dataset, level) for level in levels),
         rows=tuple(rows),
+        dataset=dataset,
     )
 
 

@@ -18,7 +18,7 @@ from gsebo.report.findings import findings
 from gsebo.report.names import backbone_title, dataset_title, method_title
 from gsebo.report.page_table import PageRow
 from gsebo.report.provenance import Provenance
-from gsebo.report.section import Section, section, unread
+from gsebo.report.section import Section, section
 
 _FOLDER = "page_files"
 # What comes later may overrule what comes before.
@@ -86,12 +86,8 @@ def build_page(store: Store, recipes: Iterable[Recipe] | None = None) -> Page:
     known: dict[str, Evidence] = {}
     sections = []
     for recipe in recipes_in_order() if recipes is None else recipes:
-        try:
-            known[recipe.name] = gather(recipe, store)
-            sections.append(section(known[recipe.name]))
-        except InvalidInput as error:
-            # A search that failed as a whole: the other recipes can still be shown.
-            sections.append(unread(recipe, error))
+        known[recipe.name] = gather(recipe, store)
+        sections.append(section(known[recipe.name]))
     css, script = "\n".join(map(_text, _STYLES)), _text("page.js")
     html = (
         _environment()

@@ -82,12 +82,13 @@ def page_table(table: Table, plan: Outline, trials: list[CellTrials]) -> PageTab
     """
     datasets = {dataset_title(name): name for name in plan.datasets}
     groups = tuple(_datasets(datasets, group.title) for group in table.groups)
-    whole = _datasets(datasets, table.title.partition(",")[0])
+    whole = Tags(datasets=(table.dataset,) if table.dataset else ())
     if len(plan.datasets) == 1:
         whole = Tags(datasets=plan.datasets)
     anchors: dict[tuple[str, ...], str] = {
         (*_titles(one), place): one.anchor
         for one in trials
+        if table.dataset in ("", one.cell.dataset)
         for place in (dataset_title(one.cell.dataset), str(one.cell.noise))
     }
     rows = []

@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 
-from gsebo.errors import InvalidInput
 from gsebo.experiments import Recipe
 from gsebo.report.accuracy_sheet import accuracy_sheet
 from gsebo.report.choices_sheet import choices_sheet
-from gsebo.report.entry import is_search
 from gsebo.report.evidence import Evidence
 from gsebo.report.figures import FIGURES, Drawing
 from gsebo.report.gaps import gaps
@@ -22,7 +20,6 @@ class Section:
     Attributes:
         recipe: The recipe.
         plan: Its names.
-        search: Whether it chooses parameters for others.
         drawing: Its figure, if it has one and something is stored.
         tables: What ``gsebo show`` prints.
         notes: How to read them.
@@ -36,7 +33,6 @@ class Section:
 
     recipe: Recipe
     plan: Outline
-    search: bool = False
     drawing: Drawing | None = None
     tables: tuple[PageTable, ...] = ()
     notes: tuple[str, ...] = ()
@@ -57,7 +53,7 @@ def section(evidence: Evidence) -> Section:
     }
     missing = gaps(evidence, recipe.name)
     if not keys:
-        return Section(recipe, plan, is_search(evidence), gaps=tuple(missing))
+        return Section(recipe, plan, gaps=tuple(missing))
     draw = FIGURES.get(recipe.name)
     drawing = draw(evidence) if draw else None
     if draw and drawing is None:
@@ -65,16 +61,14 @@ def section(evidence: Evidence) -> Section:
     elif drawing and drawing.absent:
         missing.append(f"Not drawn: {'; '.join(drawing.absent)}.")
     trials = trial_list(evidence)
-    search = is_search(evidence)
     sheet = accuracy_sheet(evidence)
     tables = [page_table(table, plan, trials) for table in sheet.tables]
     choices, choice_notes = _choices(evidence, plan)
     return Section(
         recipe=recipe,
         plan=plan,
-        search=search,
         drawing=drawing,
-        tables=() if search else tuple(tables),
+        tables=() if recipe.is_search else tuple(tables),
         notes=sheet.notes,
         folded=draw is not None,
         choices=choices,
@@ -83,11 +77,6 @@ def section(evidence: Evidence) -> Section:
         stored=len(keys),
         gaps=tuple(missing),
     )
-
-
-def unread(recipe: Recipe, error: InvalidInput) -> Section:
-    """A recipe whose results cannot be told."""
-    return Section(recipe, outline(recipe), gaps=(str(error),))
 
 
 def _choices(

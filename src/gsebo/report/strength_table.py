@@ -1,5 +1,7 @@
 """What became of edges within and between classes, as tables."""
 
+from dataclasses import replace
+
 from gsebo.experiments import Cell
 from gsebo.report.edge_groups import EdgeGroup, edge_groups
 from gsebo.report.evidence import Evidence
@@ -24,7 +26,8 @@ def strength_tables(evidence: Evidence) -> list[Table]:
             if cell.dataset == dataset and cell.noise
         }
         title = f"{_TITLE}: {dataset_title(dataset)}, by the number of false edges"
-        tables.append(_table(title, noisy, ("within", "between", "false")))
+        shown = _table(title, noisy, ("within", "between", "false"))
+        tables.append(replace(shown, dataset=dataset))
     return tables
 
 

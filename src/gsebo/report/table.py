@@ -78,12 +78,14 @@ class Table:
         labels: Headings of the labels.
         groups: Headings of the contents.
         rows: The lines.
+        dataset: Name of the only dataset that it is about, if there is one.
     """
 
     title: str
     labels: tuple[str, ...]
     groups: tuple[Group, ...]
     rows: tuple[Row, ...]
+    dataset: str = ""
 
     def __post_init__(self) -> None:
         columns = sum(len(group.columns) for group in self.groups)
