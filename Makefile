@@ -24,6 +24,7 @@ lint: $(VENV)/.installed-test
 	$(BIN)/mypy
 
 readme: $(VENV)/.installed-test
+	$(BIN)/python scripts/paper_preset.py
 	$(BIN)/python scripts/tables.py
 
 bench: $(VENV)/.installed-test

@@ -55,6 +55,8 @@ def winners() -> dict[tuple[str, str, str], dict[str, Any]]:
     for one in make_plan(load_recipe("tuning"), Tuning(results)).trials:
         place = (one.trial.method, one.trial.backbone, one.trial.dataset)
         candidate = json.dumps(one.candidate.parameters)
+        if one.trial.key not in results:
+            sys.exit("the search is not complete: run `gsebo run tuning`")
         accuracy = results[one.trial.key].test_accuracy
         # A candidate that failed with any seed is out.
         value = float("-inf") if accuracy is None else accuracy

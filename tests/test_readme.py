@@ -13,8 +13,9 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 
 
-def test_the_tables_are_the_stored_results() -> None:
-    command = [sys.executable, ROOT / "scripts" / "tables.py", "--check"]
+@pytest.mark.parametrize("script", ["tables.py", "paper_preset.py"])
+def test_what_is_generated_is_what_is_stored(script: str) -> None:
+    command = [sys.executable, ROOT / "scripts" / script, "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

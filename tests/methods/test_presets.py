@@ -1,10 +1,13 @@
 """Presets hold parameters that the estimators take."""
 
+from importlib import import_module
+
 import pytest
 
 from gsebo import InvalidInput
 from gsebo.backbone import BACKBONES
 from gsebo.data import DATASETS
+from gsebo.experiments import Tuning, load_recipe, make_plan, recipe_names
 from gsebo.methods import METHODS
 from gsebo.methods.presets import Rule, preset_parameters, presets
 
@@ -69,10 +72,35 @@ def test_published_values_belong_to_their_dataset() -> None:
 
 
 def test_what_was_tuned_on_test_says_so() -> None:
-    tuned = [rule for _, rule in RULES if rule.dataset and rule.method == "dropedge"]
-    assert tuned and all("tuned on test" in rule.note for rule in tuned)
+    for preset, on_test in (("gaug", True), ("paper", False)):
+        tuned = [
+            rule
+            for name, rule in RULES
+            if name == preset and rule.dataset and rule.method == "dropedge"
+        ]
+        assert tuned
+        assert all(("tuned on test" in rule.note) == on_test for rule in tuned)
 
 
 def test_an_unknown_preset() -> None:
     with pytest.raises(InvalidInput, match="did you mean 'paper'"):
         preset_parameters("papers", "gcn")
+
+
+def test_a_search_does_not_depend_on_what_it_chose(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Searches start from the preset ``paper``, which holds their own outcome."""
+
+    def trials() -> list[set[str]]:
+        names = [name for name in recipe_names() if name.startswith("tuning")]
+        plans = [make_plan(load_recipe(name), Tuning({})) for name in names]
+        return [{one.trial.key for one in plan.trials} for plan in plans]
+
+    before, everything = trials(), presets()
+    untuned = tuple(rule for rule in everything["paper"] if rule.dataset is None)
+    assert 0 < len(untuned) < len(everything["paper"])
+    module = import_module("gsebo.methods.presets")
+    monkeypatch.setattr(module, "presets", lambda: {**everything, "paper": untuned})
+    assert preset_parameters("paper", "gcn", dataset="cora") == {}
+    assert trials() == before
