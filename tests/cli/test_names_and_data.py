@@ -7,7 +7,15 @@ import pytest
 from cli.conftest import Command, json_of, refused, small_graph
 from gsebo.data import save_npz
 
-KINDS = ["methods", "backbones", "structures", "hypergradients", "datasets", "presets"]
+KINDS = [
+    "methods",
+    "backbones",
+    "structures",
+    "hypergradients",
+    "datasets",
+    "presets",
+    "recipes",
+]
 
 
 def test_list_everything(command: Command) -> None:
