@@ -201,6 +201,7 @@ def _record(recipe: str, entry: Entry) -> dict[str, object]:
         "p_vanilla": entry.p_vanilla,
         "gain_percent": entry.gain,
         "val_accuracy": entry.val_accuracy,
+        "best_step": entry.best_step,
         "seconds": entry.seconds,
         "peak_memory_bytes": entry.peak_memory_bytes,
     }

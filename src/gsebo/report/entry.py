@@ -28,6 +28,7 @@ class Entry:
         vanilla: The same for vanilla in the same place, if that is another cell.
         p_vanilla: Of the paired permutation test against it.
         val_accuracy: Mean accuracy in percent on the nodes that chose the step.
+        best_step: Mean number of that step.
         seconds: Mean of each fit.
         peak_memory_bytes: Largest of all fits.
     """
@@ -39,6 +40,7 @@ class Entry:
     vanilla: Summary | None = None
     p_vanilla: float | None = None
     val_accuracy: float | None = None
+    best_step: float | None = None
     seconds: float | None = None
     peak_memory_bytes: int | None = None
 
@@ -114,6 +116,7 @@ def _printed(evidence: Evidence, cell: Cell) -> tuple[float, float] | None:
 
 def _with_costs(entry: Entry, results: list[Result]) -> Entry:
     scores = [one.val_accuracy for one in results if one.val_accuracy is not None]
+    steps = [one.best_step for one in results if one.best_step is not None]
     seconds = [one.seconds for one in results if one.seconds is not None]
     peaks = [
         one.peak_memory_bytes for one in results if one.peak_memory_bytes is not None
@@ -121,6 +124,7 @@ def _with_costs(entry: Entry, results: list[Result]) -> Entry:
     return replace(
         entry,
         val_accuracy=100 * mean(scores) if scores else None,
+        best_step=mean(steps) if steps else None,
         seconds=mean(seconds) if seconds else None,
         peak_memory_bytes=max(peaks, default=None),
     )
