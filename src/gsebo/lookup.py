@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import TypeVar
 
 from gsebo.errors import InvalidInput
@@ -9,6 +10,7 @@ from gsebo.errors import InvalidInput
 T = TypeVar("T")
 
 
+@lru_cache(maxsize=4096)
 def normalise(name: str) -> str:
     """Fold case, spaces and underscores, as PyG's resolvers do."""
     return name.strip().lower().replace("_", "-").replace(" ", "-")
