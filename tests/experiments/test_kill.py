@@ -15,7 +15,7 @@ import pytest
 from experiments.conftest import RunRecipe
 from experiments.small import figures, write_recipe
 
-TRIALS = 32
+TRIALS = 24
 PATIENCE = 120.0
 
 
@@ -32,11 +32,11 @@ class Kill(NamedTuple):
 def kills() -> list[Kill]:
     """Twenty moments: before, between and during trials and their writing."""
     chance = random.Random(0)
-    early = [Kill(True, chance.uniform(0.0, 3.0), True) for _ in range(15)]
+    early = [Kill(True, chance.uniform(0.0, 2.5), True) for _ in range(16)]
     # Right after a result has been seen, its writer still holds the lock.
     late = [
         Kill(False, chance.choice((0.0, 0.0, 0.1, 0.2)), number % 2 == 0)
-        for number in range(5)
+        for number in range(4)
     ]
     return chance.sample(early + late, 20)
 
