@@ -14,7 +14,7 @@ from gsebo.report.figures.drawing import (
     Panel,
     Tags,
     drawing,
-    legend_of,
+    method_legend,
 )
 from gsebo.report.figures.look import method_look
 from gsebo.report.figures.series import band
@@ -52,15 +52,7 @@ def convergence(evidence: Evidence) -> Drawing | None:
                 )
                 cards.append(Card(title, (panel,)))
         groups.append(Group(heading, tuple(cards)))
-    legend = [
-        legend_of(
-            f"{name}-legend-{method}",
-            method_title(method),
-            method_look(method),
-            tags=Tags(methods=(method,)),
-        )
-        for method in plan.methods
-    ]
+    legend = method_legend(name, plan.methods)
     reading = (
         "Lines are means over seeds, bands one standard deviation. The horizontal axis "
         "counts the steps of the weights: one outer step of GSEBO is several of them. "

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
-from gsebo.report.figures.look import Look
+from gsebo.report.figures.look import Look, method_look
 from gsebo.report.figures.svg import draw_svg
+from gsebo.report.names import method_title
 
 
 @dataclass(frozen=True)
@@ -140,3 +141,21 @@ def legend_of(
     none = {"left": 1, "right": 1, "bottom": 1, "top": 1}
     svg = draw_svg(name, label, paint, height=12, width=34, margins=none)
     return Legend(label, svg, tags or Tags())
+
+
+def method_legend(name: str, methods: Iterable[str]) -> list[Legend]:
+    """Draw the legend of a figure whose lines are methods.
+
+    Args:
+        name: Of the figure.
+        methods: Names of the methods.
+    """
+    return [
+        legend_of(
+            f"{name}-legend-{method}",
+            method_title(method),
+            method_look(method),
+            tags=Tags(methods=(method,)),
+        )
+        for method in methods
+    ]

@@ -16,7 +16,7 @@ from gsebo.report.figures.drawing import (
     Panel,
     Tags,
     drawing,
-    legend_of,
+    method_legend,
 )
 from gsebo.report.figures.look import method_look
 from gsebo.report.figures.series import level, points
@@ -57,15 +57,7 @@ def factors(evidence: Evidence) -> Drawing | None:
         else:
             absent.append(factor.name)
     methods = dict.fromkeys(cell.method for cell in evidence.results)
-    legend = [
-        legend_of(
-            f"{name}-legend-{method}",
-            method_title(method),
-            method_look(method),
-            tags=Tags(methods=(method,)),
-        )
-        for method in methods
-    ]
+    legend = method_legend(name, methods)
     reading = (
         "Test accuracy in percent. Points are means over seeds, bars one standard "
         "deviation; the line across is vanilla. The places along the axis are evenly "

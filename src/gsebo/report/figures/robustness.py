@@ -14,6 +14,7 @@ from gsebo.report.figures.drawing import (
     Tags,
     drawing,
     legend_of,
+    method_legend,
 )
 from gsebo.report.figures.look import PAPER, method_look
 from gsebo.report.figures.series import points
@@ -39,15 +40,7 @@ def robustness(evidence: Evidence) -> Drawing | None:
                 absent.append(title)
             else:
                 cards.append(Card(title, (panel,)))
-    legend = [
-        legend_of(
-            f"{name}-legend-{method}",
-            method_title(method),
-            method_look(method),
-            tags=Tags(methods=(method,)),
-        )
-        for method in plan.methods
-    ]
+    legend = method_legend(name, plan.methods)
     legend.append(legend_of(f"{name}-legend-paper", "paper's gain", PAPER))
     groups = [Group("Test accuracy", tuple(cards)), _gain_group(evidence, plan)]
     reading = (
