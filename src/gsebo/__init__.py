@@ -16,6 +16,7 @@ from gsebo.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from gsebo.data import add_inter_class_edges as add_inter_class_edges
+    from gsebo.data import apply_noise as apply_noise
     from gsebo.data import apply_split as apply_split
     from gsebo.data import generate_graph as generate_graph
     from gsebo.data import load as load_data
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from gsebo.methods import MAGNA as MAGNA
     from gsebo.methods import VGCN as VGCN
     from gsebo.methods import AdaEdge as AdaEdge
+    from gsebo.methods import Amortised as Amortised
+    from gsebo.methods import Auto as Auto
     from gsebo.methods import DropEdge as DropEdge
     from gsebo.methods import Frozen as Frozen
     from gsebo.methods import GAugM as GAugM
@@ -48,6 +51,9 @@ _LAZY = {
     "GSEBO": ("gsebo.methods", "GSEBO"),
     "Checkpoint": ("gsebo.training", "Checkpoint"),
     "AdaEdge": ("gsebo.methods", "AdaEdge"),
+    "Amortised": ("gsebo.methods", "Amortised"),
+    "Auto": ("gsebo.methods", "Auto"),
+    "apply_noise": ("gsebo.data", "apply_noise"),
     "BGCN": ("gsebo.methods", "BGCN"),
     "DropEdge": ("gsebo.methods", "DropEdge"),
     "GAugM": ("gsebo.methods", "GAugM"),
@@ -91,6 +97,8 @@ __all__ = [
     "MAGNA",
     "VGCN",
     "AdaEdge",
+    "Amortised",
+    "Auto",
     "Checkpoint",
     "DropEdge",
     "Frozen",
@@ -108,6 +116,7 @@ __all__ = [
     "Vanilla",
     "__version__",
     "add_inter_class_edges",
+    "apply_noise",
     "apply_split",
     "check_hypergradient",
     "generate_graph",

@@ -24,6 +24,9 @@ TINY = [
         "predictor_epochs=2",
         "pretrain_edge_epochs=1",
         "pretrain_weight_epochs=1",
+        "num_folds=2",
+        "methods=vanilla,mlp",
+        "features=given",
     )
     for item in ("--set", setting)
 ]

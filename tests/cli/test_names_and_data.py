@@ -55,6 +55,29 @@ def test_data_get_without_a_network(
     assert "no network" in refused(command("data", "get", "pubmed"))
 
 
+def test_data_get_what_has_no_download(command: Command, own_cache: Path) -> None:
+    said = refused(command("data", "get", "Texas"))
+    assert "texas cannot be downloaded" in said
+    assert "texas.npz" in said and "GSEBO_DATA" in said
+    own_cache.mkdir()
+    save_npz(small_graph(), own_cache / "texas.npz")
+    assert json_of(command("data", "get", "texas", "--json"))["where"] == "cache"
+
+
+def test_a_fit_takes_the_split_of_its_seed(command: Command, shared: Path) -> None:
+    if not (shared / "texas.npz").is_file():
+        pytest.skip("no texas.npz in the folder of datasets")
+    options = ("--method", "vanilla", "--set", "max_epochs=3", "--data-dir", shared)
+    asked = ("fit", "texas", *options, "--seed", 12, "--json")
+    # Split 2 has no training node of the smallest class.
+    by_seed, by_number = (
+        json_of(command(*asked, *split)) for split in ((), ("--split", "file:2"))
+    )
+    assert by_seed["split"] == "file:seed"
+    same = ("test_accuracy", "val_accuracy")
+    assert [by_seed[key] for key in same] == [by_number[key] for key in same]
+
+
 def test_data_verify(command: Command, tmp_path: Path) -> None:
     rows = json_of(command("data", "verify", "--json"))["datasets"]
     assert {row["name"] for row in rows if row["ok"]} == {"cora", "citeseer"}

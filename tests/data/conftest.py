@@ -18,6 +18,17 @@ def raw(shared: Path) -> Callable[[str], dict[str, bytes]]:
 
 
 @pytest.fixture
+def dataset_file(shared: Path) -> Callable[[str], Path]:
+    def find(name: str) -> Path:
+        path = shared / f"{name}.npz"
+        if not path.is_file():
+            pytest.skip(f"no {name}.npz in the folder of datasets")
+        return path
+
+    return find
+
+
+@pytest.fixture
 def graph() -> Data:
     """Six nodes, two classes, a path with one self-loop and one double edge."""
     ends = torch.tensor([[0, 1, 2, 3, 4, 4, 0], [1, 2, 3, 4, 5, 4, 1]])

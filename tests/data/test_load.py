@@ -23,6 +23,7 @@ from gsebo.data.registry import DATASETS
 from gsebo.errors import InvalidInput
 
 Raw = Callable[[str], dict[str, bytes]]
+DOWNLOADED = [name for name, info in DATASETS.items() if info.convert is not None]
 
 
 def _serve(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], Any]) -> None:
@@ -123,7 +124,25 @@ def test_no_download_unless_allowed() -> None:
         load("pubmed", download=False)
 
 
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("name", [n for n in DATASETS if n not in DOWNLOADED])
+@pytest.mark.parametrize(
+    "ask", [load, download_dataset, lambda name: load(name, download=False)]
+)
+def test_a_dataset_without_download_says_where_it_belongs(
+    name: str, ask: Callable[[str], object], own_cache: Path, graph: Data
+) -> None:
+    expected = (
+        rf"^{name} cannot be downloaded .*{name}\.npz.*GSEBO_DATA.*{own_cache}\.$"
+    )
+    with pytest.raises(InvalidInput, match=expected):
+        ask(name)
+    own_cache.mkdir()
+    save_npz(graph, own_cache / f"{name}.npz")
+    assert torch.equal(load(name).x, graph.x)
+    assert not verify(name).ok
+
+
+@pytest.mark.parametrize("name", DOWNLOADED)
 def test_download_is_converted_and_kept(
     name: str, raw: Raw, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,13 +115,34 @@ def test_what_cannot_be_saved(graph: Data, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_features_may_be_missing_where_labels_count_the_nodes(
+    graph: Data, tmp_path: Path
+) -> None:
+    bare = Data(edge_index=graph.edge_index, y=graph.y, train_mask=graph.train_mask)
+    save_npz(bare, tmp_path / "g.npz")
+    loaded = load_npz(tmp_path / "g.npz")
+    assert "x" not in loaded and loaded.num_nodes == graph.num_nodes
+    assert torch.equal(loaded.edge_index, graph.edge_index)
+
+
+def test_names_of_nodes_are_kept(graph: Data, tmp_path: Path) -> None:
+    graph.node_id = torch.tensor([7, -3, 2**40, 0, 1, 5])
+    save_npz(graph, tmp_path / "g.npz")
+    loaded = load_npz(tmp_path / "g.npz").node_id
+    assert torch.equal(loaded, graph.node_id) and loaded.dtype == torch.int64
+
+
+CSR = ("x_data", "x_indices", "x_indptr", "x_shape")
 BROKEN: list[tuple[Changes, str]] = [
+    ({"node_id": np.array([0.0, 1.0, 2.0])}, "node_id of .* expected integers"),
+    ({"node_id": np.arange(4)}, r"node_id of .* shape \[3\]"),
     ({"edge_index": None}, "expected an array 'edge_index'"),
     ({"edge_index": np.ones((2, 2))}, "edge_index of .* expected integers"),
     ({"edge_index": np.ones((3, 2), dtype=int)}, r"shape \[2, any\]"),
     ({"edge_index": np.ones(2, dtype=int)}, r"shape \[2, any\]"),
     ({"edge_index": np.array([[{}], [[]]], dtype=object)}, "without Python objects"),
-    (dict.fromkeys(("x_data", "x_indices", "x_indptr", "x_shape")), "no features"),
+    (dict.fromkeys((*CSR, "y")), "no features"),
+    ({**dict.fromkeys(CSR), "y": np.ones((3, 2), dtype=int)}, r"y of .* shape \[any\]"),
     ({"x_indptr": None}, "lacks 'x_indptr'"),
     ({"x_shape": np.array([3, 4, 5])}, r"shape \[2\]"),
     ({"x_shape": np.array([-3, 4])}, "negative"),

@@ -5,6 +5,7 @@ import torch
 from torch_geometric.data import Data
 
 from gsebo.data import apply_split, load_npz
+from gsebo.data.splits import is_drawn
 from gsebo.errors import InvalidInput
 
 MASKS = ("train_mask", "val_mask", "test_mask")
@@ -72,8 +73,42 @@ def test_file_takes_what_ships(graph: Data) -> None:
     assert torch.equal(apply_split(graph, "file").train_mask, graph.train_mask)
     split = apply_split(graph, "file:2")
     assert [split[key].int().argmax().item() for key in MASKS] == [2, 3, 4]
-    with pytest.raises(InvalidInput, match="expected 0 to 2"):
-        apply_split(graph, "file:3")
+    for name in ("file:3", "file:-1", "file:sed"):
+        with pytest.raises(InvalidInput, match=r"with 3: expected .* or 'seed'"):
+            apply_split(graph, name)
+
+
+@pytest.mark.parametrize("seed", range(7))
+def test_each_seed_has_its_own_of_the_splits_that_ship(graph: Data, seed: int) -> None:
+    tables = torch.eye(6, dtype=torch.bool)
+    for start, key in enumerate(MASKS):
+        graph[f"{key}s"] = tables[start : start + 3]
+    split = apply_split(graph, "File:Seed", seed)
+    same = apply_split(graph, f"file:{seed % 3}")
+    assert all(torch.equal(split[key], same[key]) for key in MASKS)
+
+
+def test_without_any_row_no_seed_has_a_split(graph: Data) -> None:
+    for key in MASKS:
+        graph[f"{key}s"] = torch.zeros(0, 6, dtype=torch.bool)
+    with pytest.raises(InvalidInput, match="came with 0"):
+        apply_split(graph, "file:seed")
+
+
+@pytest.mark.parametrize(
+    ("name", "drawn"),
+    [
+        ("file", False),
+        ("file:0", False),
+        ("file:seed", True),
+        ("File: Seed", True),
+        ("halves:file", True),
+        ("ratio:10/20/70", False),
+        ("random:10/20/70", True),
+    ],
+)
+def test_which_splits_are_drawn(name: str, drawn: bool) -> None:
+    assert is_drawn(name) == drawn
 
 
 @pytest.mark.parametrize(
@@ -81,6 +116,7 @@ def test_file_takes_what_ships(graph: Data) -> None:
     [
         ("file", "without train_mask"),
         ("file:0", "without train_masks"),
+        ("file:seed", "without train_masks"),
         ("planetoid", "least 1500"),
         ("planetoid:100/1/1", "least the 100"),
         ("planetoid:0/1/1", "too small"),

@@ -62,6 +62,11 @@ def _edges(rows: list[list[int]]) -> torch.Tensor:
 
 
 BROKEN: list[tuple[str, Callable[[Data], Any], str]] = [
+    ("node_id", lambda g: torch.arange(6.0), "node_id as integers"),
+    ("node_id", lambda g: torch.arange(5), r"node_id with shape \[6\]"),
+    ("node_id", lambda g: torch.arange(6)[:, None], r"node_id with shape \[6\]"),
+    ("node_id", lambda g: torch.arange(6) // 2, "3 distinct numbers for 6 nodes"),
+    ("node_id", lambda g: list(range(6)), "tensor, got list"),
     ("edge_index", lambda g: g.edge_index.float(), "integers"),
     ("edge_index", lambda g: g.edge_index.bool(), "integers"),
     ("edge_index", lambda g: g.edge_index.T, r"\[2, edges\]"),

@@ -5,14 +5,23 @@ from pathlib import Path
 
 import pytest
 
+from gsebo.data import NoiseSpec
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Cell, Tuning, load_recipe, make_plan, recipe_names
 from gsebo.experiments.parameters import default_parameters, trial_parameters
 from gsebo.experiments.result import Result
+from gsebo.experiments.trial_graph import is_halved
 from gsebo.methods import METHODS
 
 DATASETS = ("cora", "citeseer", "terrorist", "air-usa")
 BACKBONES = ("gcn", "gat", "sage", "jk")
+OTHER_NOISE: tuple[NoiseSpec, ...] = (
+    0,
+    *(f"random:{count}" for count in (1000, 5000, 10000, 20000)),
+    *(f"removed:{percent}" for percent in (10, 30, 50, 70, 90)),
+    *(f"features:{percent}" for percent in (10, 30, 50, 70, 90)),
+    *(f"labels:{percent}" for percent in (10, 20, 40, 60)),
+)
 
 
 def searched(recipe: str) -> Tuning:
@@ -62,6 +71,14 @@ def test_every_trial_can_be_built(name: str) -> None:
             (0,),
         ),
         ("controls", ("mlp",), ("mlp",), DATASETS, (0,)),
+        (
+            "robustness_extended",
+            ("vanilla", "train_val", "gsebo", "amortised"),
+            ("gcn",),
+            ("cora",),
+            OTHER_NOISE,
+        ),
+        ("robustness_extended", ("train_val",), ("mlp",), ("cora",), OTHER_NOISE),
     ],
 )
 def test_every_cell_of_the_paper_has_ten_seeds(
@@ -69,7 +86,7 @@ def test_every_cell_of_the_paper_has_ten_seeds(
     methods: tuple[str, ...],
     backbones: tuple[str, ...],
     datasets: tuple[str, ...],
-    noise: tuple[int, ...],
+    noise: tuple[NoiseSpec, ...],
 ) -> None:
     cells = make_plan(load_recipe(name), searched(name)).cells()
     for place in product(methods, backbones, datasets, noise):
@@ -78,11 +95,11 @@ def test_every_cell_of_the_paper_has_ten_seeds(
 
 def test_only_searches_leave_the_test_nodes_out() -> None:
     for name in recipe_names():
-        splits = {
-            one.trial.split.partition(":")[0]
+        halved = {
+            is_halved(one.trial.split)
             for one in make_plan(load_recipe(name), searched(name)).trials
         }
-        assert splits == ({"halves"} if name.startswith("tuning") else {"file"})
+        assert halved == {name.startswith("tuning")}
 
 
 def test_parameters_have_one_form() -> None:
@@ -112,6 +129,8 @@ BODY = 'methods = ["gsebo"]\nbackbones = ["gcn"]\ndatasets = ["cora"]\n'
         (HEAD + BODY.replace('["cora"]', '"cora"'), "datasets"),
         (HEAD + BODY.replace("methods", "method"), "no 'methods'"),
         (HEAD + BODY + "noises = [1]", "noises"),
+        (HEAD + BODY + 'noise = ["removd:3"]', "did you mean 'removed'"),
+        (HEAD + BODY + "noise = [0.5]", "noise of .* expected a number of edges"),
         (HEAD + BODY + "seeds = 0", "seeds"),
         (HEAD + BODY + "seeds = true", "seeds"),
         (HEAD + BODY + "vary = { tied = [] }", "vary.tied"),
@@ -142,6 +161,13 @@ def test_recipes_that_name_what_is_not_there(
     path.write_text(HEAD + BODY.replace(*change), "utf-8")
     with pytest.raises(InvalidInput, match=words):
         make_plan(load_recipe(str(path)), Tuning({}))
+
+
+def test_noise_has_one_form(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    noise = 'noise = ["inter_class:7", "7", "Removed:0", "REMOVED:05", 3]'
+    path.write_text(HEAD + BODY + noise, "utf-8")
+    assert load_recipe(str(path)).blocks[0].noise == [7, 7, 0, "removed:5", 3]
 
 
 def test_unknown_recipe() -> None:

@@ -20,7 +20,7 @@ trials = st.builds(
     st.sampled_from(["vanilla", "gsebo", "gaug_o"]),
     dataset=st.sampled_from(["cora", "citeseer"]),
     split=st.sampled_from(["file", "halves:file"]),
-    noise=st.sampled_from([0, 10]),
+    noise=st.sampled_from([0, 10, "removed:10"]),
     curves=st.booleans(),
 )
 lanes = st.lists(

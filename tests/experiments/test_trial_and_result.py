@@ -25,7 +25,7 @@ trials = st.builds(
     dataset=st.sampled_from(["cora", "citeseer"]),
     split=st.sampled_from(["file", "halves:file"]),
     seed=st.integers(0, 20),
-    noise=st.integers(0, 3),
+    noise=st.one_of(st.integers(0, 3), st.sampled_from(["removed:1", "labels:1"])),
     parameters=st.dictionaries(st.text(max_size=4), values, max_size=3),
     curves=st.booleans(),
 )
@@ -85,6 +85,8 @@ def example(**changes: object) -> str:
         (example(trial={"method": "gsebo"}), "expected the fields"),
         (example(trial={**json.loads(example())["trial"], "seed": "3"}), "seed"),
         (example(trial={**json.loads(example())["trial"], "seed": True}), "seed"),
+        (example(trial={**json.loads(example())["trial"], "noise": 0.5}), "int or str"),
+        (example(trial={**json.loads(example())["trial"], "noise": True}), "noise"),
         (example(status="failed"), "status"),
         (example(error="broke"), "status"),
         (example(test_accuracy=None), "test_accuracy"),

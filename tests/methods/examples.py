@@ -32,6 +32,9 @@ _QUICK: dict[str, Any] = {
 # What a method needs beside those to fit as fast.
 QUICK_OF: dict[str, dict[str, Any]] = {
     "retrain": {"method_options": {"max_outer_steps": 4}},
+    "amortised": {"num_folds": 2, "refit_epochs": 12},
+    # With other features, or an MLP, it would be another method on another graph.
+    "auto": {"methods": "vanilla,gsebo", "features": "given", "num_folds": 2},
     # Hot, because a cold sample is as sensitive to rounding as a coin on its edge.
     "vgcn": {
         "samples": 2,
@@ -64,6 +67,9 @@ QUICK_OF: dict[str, dict[str, Any]] = {
 # permuted nodes give permuted output; None where there are none.
 _CALM: dict[str, dict[str, Any] | None] = {
     "retrain": {"method_options": {"dropout": 0.0, "max_outer_steps": 4}},
+    # Folds are dealt by the number of each node.
+    "amortised": {"label_use": "fixed"},
+    "auto": None,  # It holds out labels by the number of each node.
     "vgcn": None,  # Every pair of nodes has noise of its own.
     "idgl": {"graph_dropout": 0.0, "embedding_dropout": 0.0},
     "bgcn": None,  # It trains on graphs that are drawn.

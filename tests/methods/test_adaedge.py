@@ -81,7 +81,7 @@ def test_it_goes_on_while_validation_gets_better(
 ) -> None:
     rounds, model = rounds_of(monkeypatch, data, accuracies, **options)
     assert len(rounds.graphs) == trained
-    assert model.model_ is rounds.outcomes[kept].model
+    assert model.model_.backbone is rounds.outcomes[kept].model.backbone
     assert torch.equal(model.probability_, rounds.outcomes[kept].probability)
 
 

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from torch.func import functional_call
 from torch_geometric.data import Data
 
-from gsebo import InvalidInput
+from gsebo import InputWarning, InvalidInput
 from gsebo.data import canonicalise
 from gsebo.sparse import make_features
 from gsebo.structure import Topology
@@ -60,18 +61,31 @@ def test_other_features_are_refused(name: str, data: Data) -> None:
 def test_another_graph(name: str, data: Data) -> None:
     other = small_graph(50, seed=3)
     model = quick(name).fit(data)
-    if model.model_.learned:
-        with pytest.raises(InvalidInput, match="not the one of the fit"):
-            model.predict(other)
-        return
-    backbone = model.model_.backbone
+    backbone, members = model.model_.backbone, model.model_.members
     topology = Topology.of(
         canonicalise(other), self_loops=backbone.self_loops, device="cpu"
     )
     features = make_features(other.x, torch.float32, "cpu")
+    networks = [member.weights or {} for member in members] or [{}]
     with torch.no_grad():
-        logits = backbone(features, topology.pattern)
-    assert torch.equal(model.predict_proba(other), logits.softmax(-1))
+        logits = [
+            functional_call(backbone, weights, (features, topology.pattern))
+            for weights in networks
+        ]
+    expected = torch.stack(logits).softmax(-1).mean(0)
+    if not model.model_.learned:
+        assert torch.equal(model.predict_proba(other), expected)
+        return
+    if model.model_.extension is not None:
+        found = model.predict_proba(other)
+        assert found.shape == expected.shape
+        assert not torch.allclose(found, expected)
+        return
+    # Nothing of it is known, so that every edge counts as without a structure.
+    every = topology.num_edges
+    with pytest.warns(InputWarning, match=f"^{every} of {every} edges are not in"):
+        found = model.predict_proba(other)
+    torch.testing.assert_close(found, expected)
 
 
 def test_new_features_on_the_same_graph(name: str, data: Data) -> None:

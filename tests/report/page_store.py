@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.report.synthetic import recipe_of
 
+from gsebo.data import edges_appended, noise_parts
 from gsebo.experiments import Planned, Recipe, Result, Store, Trial, Tuning, make_plan
 from gsebo.experiments.edge_outcome import BINS
 
@@ -103,6 +104,20 @@ methods = ["vanilla"]
 backbones = ["gcn"]
 datasets = ["cora", "air-usa"]
 """,
+    "robustness_extended": """
+title = "Robustness to other noise: small"
+seeds = 2
+[[trials]]
+methods = ["vanilla", "train_val", "gsebo"]
+backbones = ["gcn"]
+datasets = ["cora"]
+noise = [0, "random:1000", "random:500", "removed:10", "removed:90", "labels:10"]
+[[trials]]
+methods = ["train_val"]
+backbones = ["mlp"]
+datasets = ["cora"]
+noise = [0, "removed:10", "removed:90", "labels:10"]
+""",
 }
 
 Outcome = Callable[[Planned], Result | None]
@@ -112,7 +127,7 @@ def made_up(planned: Planned) -> Result:
     """A whole result that depends on everything the trial says."""
     trial = planned.trial
     chance = random.Random(trial.key)
-    accuracy = 0.75 - trial.noise / 50_000 + chance.gauss(0, 0.01)
+    accuracy = 0.75 - noise_parts(trial.noise)[1] / 50_000 + chance.gauss(0, 0.01)
     accuracy += 0.03 * (trial.method == "gsebo")
     return Result(
         trial=trial,
@@ -142,7 +157,7 @@ def _curves(accuracy: float, chance: random.Random) -> dict[str, list[float]]:
 
 def _edges(trial: Trial, chance: random.Random) -> list[dict[str, Any]]:
     groups = {"within": 1.01, "between": 0.97}
-    if trial.noise:
+    if edges_appended(trial.noise):
         groups["false"] = 0.9
     layer = {}
     for name, mean in groups.items():

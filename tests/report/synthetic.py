@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from gsebo.data import noise_parts
 from gsebo.experiments import Planned, Recipe, Result, Store, Tuning, load_recipe
 from gsebo.experiments.plan import make_plan
 
@@ -26,6 +27,16 @@ methods = ["vanilla", "gsebo"]
 backbones = ["gcn", "sage"]
 datasets = ["cora", "citeseer"]
 noise = [0, 1000, 20000]
+"""
+OTHER_NOISE = """
+title = "All kinds of noise"
+seeds = 6
+
+[[trials]]
+methods = ["vanilla", "gsebo"]
+backbones = ["gcn", "mlp"]
+datasets = ["cora", "citeseer"]
+noise = ["removed:90", "removed:10", 1000, 0, "labels:10", "random:1000"]
 """
 SEARCH = """
 title = "A search"
@@ -75,7 +86,7 @@ def accuracy_of(planned: Planned) -> float:
     """A made-up accuracy in which every part of a trial plays a role."""
     trial = planned.trial
     word = f"{trial.method}{trial.backbone}{trial.dataset}{trial.parameters}"
-    noise = trial.noise / 200_000
+    noise = noise_parts(trial.noise)[1] / 200_000
     return 0.5 + sum(map(ord, word)) % 997 / 3000 - noise + trial.seed**2 / 1234
 
 

@@ -49,6 +49,8 @@ def panels(drawing: Drawing) -> int:
         ("inter_class", 4 + 1 + 1),
         # Two parameters and another method, on two datasets.
         ("factors", 3 * 2),
+        # Kinds of noise.
+        ("robustness_extended", 3),
     ],
 )
 def test_a_panel_for_everything(

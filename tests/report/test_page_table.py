@@ -2,17 +2,21 @@
 
 from pathlib import Path
 
+import pytest
+
+from gsebo.data import level_in_words, noise_parts
 from gsebo.experiments import Store
 from gsebo.report import accuracy_sheet, gather
 from gsebo.report.outline import outline
 from gsebo.report.page_table import page_table
 from gsebo.report.trial_list import trial_list
 
-from .synthetic import NOISY, fill, recipe_of
+from .synthetic import NOISY, OTHER_NOISE, fill, recipe_of
 
 
-def test_every_number_leads_to_the_trials_behind_it(tmp_path: Path) -> None:
-    recipe, store = recipe_of(tmp_path, NOISY), Store(tmp_path / "results")
+@pytest.mark.parametrize("text", [NOISY, OTHER_NOISE])
+def test_every_number_leads_to_the_trials_behind_it(tmp_path: Path, text: str) -> None:
+    recipe, store = recipe_of(tmp_path, text), Store(tmp_path / "results")
     fill(store, recipe)
     evidence = gather(recipe, store)
     trials = trial_list(evidence)
@@ -24,6 +28,11 @@ def test_every_number_leads_to_the_trials_behind_it(tmp_path: Path) -> None:
         assert shown.tags.datasets == (table.dataset,)
         for row in shown.rows:
             linked = [cells[cell.anchor] for cell in row.cells if cell.anchor]
+            if table.noise:
+                titles = [level_in_words(cell.noise) for cell in linked]
+                kinds = {noise_parts(cell.noise)[0] for cell in linked if cell.noise}
+                assert titles == [group.title for group in table.groups]
+                assert kinds == {table.noise}
             assert {cell.dataset for cell in linked} <= {table.dataset}
             seen |= set(linked)
     assert seen == set(cells.values())

@@ -15,7 +15,16 @@ from gsebo.report.names import backbone_title, method_title
 from gsebo.report.published import published_figure, published_gain
 from gsebo.report.table import Group, Missing, Row, Sheet, Table, Value
 
-from .synthetic import COMPARED, NOISY, SEARCH, Outcome, accuracy_of, fill, recipe_of
+from .synthetic import (
+    COMPARED,
+    NOISY,
+    OTHER_NOISE,
+    SEARCH,
+    Outcome,
+    accuracy_of,
+    fill,
+    recipe_of,
+)
 
 
 def evidence_of(
@@ -44,7 +53,7 @@ def record_of(sheet: Sheet, **wanted: object) -> dict[str, Any]:
     return dict(found)
 
 
-@pytest.mark.parametrize("text", [COMPARED, NOISY])
+@pytest.mark.parametrize("text", [COMPARED, NOISY, OTHER_NOISE])
 def test_records_are_what_the_lines_say(tmp_path: Path, text: str) -> None:
     sheet = accuracy_sheet(evidence_of(tmp_path, text))
     by_place: dict[tuple[object, ...], list[dict[str, Any]]] = defaultdict(list)

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gsebo.data.canonical import CanonicalGraph, canonicalise
+from gsebo.structure import Ground, Topology
 
 examples = settings(deadline=None, max_examples=60)
 
@@ -31,3 +32,14 @@ def graphs(draw: st.DrawFn, max_nodes: int = 7) -> CanonicalGraph:
     node = st.integers(0, num_nodes - 1)
     edges = draw(st.lists(st.tuples(node, node), max_size=20))
     return graph(torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).mT, num_nodes)
+
+
+def ground(where: Topology, start: Tensor, num_layers: int) -> Ground:
+    """What a structure needs that looks at neither features nor normalisation."""
+    return Ground(
+        graph=where,
+        start=start,
+        num_layers=num_layers,
+        features=torch.ones(where.num_nodes, 1, dtype=start.dtype),
+        normalise=lambda pattern, weights: weights,
+    )

@@ -7,7 +7,7 @@ from torch import Tensor
 from gsebo.data.canonical import CanonicalGraph
 from gsebo.structure import EdgeStrength, Topology
 
-from .graphs import EDGES, NUM_NODES, examples, graph, graphs
+from .graphs import EDGES, NUM_NODES, examples, graph, graphs, ground
 
 LAYERS = 3
 changes = st.floats(-3, 3, width=32)
@@ -29,7 +29,7 @@ def uneven(topology: Topology, dtype: torch.dtype = torch.float64) -> Tensor:
 
 def laid_over(topology: Topology, start: Tensor, **options: bool) -> EdgeStrength:
     structure = EdgeStrength(**options)
-    structure.setup(topology, start, LAYERS)
+    structure.setup(ground(topology, start, LAYERS))
     return structure
 
 
@@ -86,7 +86,7 @@ def test_other_beginnings(kind: str, tied: bool, per_layer: bool, initial: str) 
         structure = EdgeStrength(
             tied=tied, per_layer=per_layer, initial_strength=initial
         )
-        structure.setup(where, start, LAYERS)
+        structure.setup(ground(where, start, LAYERS))
         return structure, structure(where).detach()
 
     structure, out = begin(0)
@@ -280,5 +280,5 @@ def test_a_second_setup_forgets_the_first() -> None:
     structure = EdgeStrength(tied=True)
     for kind in ("undirected", "directed"):
         where = topology(kind)
-        structure.setup(where, uneven(where), LAYERS)
+        structure.setup(ground(where, uneven(where), LAYERS))
         assert torch.equal(structure(where), uneven(where))

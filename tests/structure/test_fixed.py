@@ -2,9 +2,16 @@ import torch
 from hypothesis import given
 
 from gsebo.data.canonical import CanonicalGraph
-from gsebo.structure import STRUCTURES, EdgeStrength, Fixed, Structure, Topology
+from gsebo.structure import (
+    STRUCTURES,
+    AmortisedStrength,
+    EdgeStrength,
+    Fixed,
+    Structure,
+    Topology,
+)
 
-from .graphs import examples, graphs
+from .graphs import examples, graphs, ground
 
 
 @examples
@@ -13,7 +20,7 @@ def test_fixed_is_the_start_and_has_nothing_to_learn(given: CanonicalGraph) -> N
     where = Topology.of(given, self_loops=True, device="cpu")
     start = torch.rand(where.num_entries, generator=torch.Generator().manual_seed(0))
     structure = Fixed()
-    structure.setup(where, start, 2)
+    structure.setup(ground(where, start, 2))
     assert list(structure.parameters()) == []
     assert torch.equal(structure(where), start)
     assert structure.project({}) == {}
@@ -21,5 +28,6 @@ def test_fixed_is_the_start_and_has_nothing_to_learn(given: CanonicalGraph) -> N
 
 def test_registry_names_the_structures() -> None:
     assert STRUCTURES["edge"] is EdgeStrength
+    assert STRUCTURES["amortised"] is AmortisedStrength
     assert STRUCTURES["fixed"] is Fixed
     assert all(issubclass(each, Structure) for each in STRUCTURES.values())

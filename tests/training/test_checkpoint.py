@@ -29,8 +29,10 @@ SCHEDULE = {
     "hidden_channels": 8,
     "random_state": 0,
 }
+# Two networks take turns: a look is taken when both have moved.
+_TWICE = {"amortised": {"max_outer_steps": 12}}
 # Those that train several times in one fit.
-STAGED = {"adaedge", "retrain"}
+STAGED = {"adaedge", "auto", "retrain"}
 every_method = pytest.mark.parametrize("name", list(METHODS))
 
 
@@ -43,6 +45,7 @@ def make(name: str, **changes: Any) -> GraphClassifier:
     estimator = METHODS[name].estimator
     taken = signature(estimator).parameters
     schedule = {k: v for k, v in SCHEDULE.items() if k in taken}
+    schedule |= _TWICE.get(name, {})
     return estimator(**QUICK_OF.get(name, {}) | schedule | changes)
 
 

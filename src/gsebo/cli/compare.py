@@ -40,7 +40,7 @@ def compare(
     seed: Seed = 0,
     seeds: Seeds = None,
     split: Split = None,
-    noise: Noise = 0,
+    noise: Noise = "0",
     data_dir: DataDir = None,
     normalize: Normalize = None,
     device: Device = "auto",
@@ -53,6 +53,7 @@ def compare(
     """
     messages.quiet = quiet
     from gsebo.cli.experiment import Experiment
+    from gsebo.data import noise_spec
 
     names = _method_names(methods, backbone)
 
@@ -64,7 +65,7 @@ def compare(
         seed=seed,
         seeds=seeds or 1,
         split=split,
-        noise=noise,
+        noise=noise_spec(noise, "--noise"),
         data_dir=data_dir,
         normalize=normalize,
         device=device,

@@ -45,7 +45,10 @@ def list_datasets(data_dir: DataDir = None, json: Json = False) -> None:
 
 @data_app.command("get", epilog="[bold]Example:[/bold] gsebo data get pubmed")
 def get(name: Name, data_dir: DataDir = None, json: Json = False) -> None:
-    """Download a dataset into the user's cache, unless it is here already."""
+    """Download a dataset into the user's cache, unless it is here already.
+
+    Some cannot be downloaded: the message says where their file is expected.
+    """
     from gsebo.data import download_dataset, locate
 
     where, path = locate(name, data_dir)

@@ -12,6 +12,7 @@ from gsebo.cli.graph_input import GraphInput
 from gsebo.cli.plan import Plan
 from gsebo.cli.progress import FitProgress
 from gsebo.cli.settings import parameters_from, read_settings
+from gsebo.experiments.inductive import fitted_graph, predicted_classes
 from gsebo.experiments.memory import peak_memory_bytes, reset_peak_memory
 from gsebo.experiments.versions import versions
 from gsebo.lookup import own_name
@@ -26,7 +27,7 @@ class Trial:
 
     Attributes:
         model: The fitted estimator.
-        data: The graph it was fitted on.
+        data: The graph, with the nodes that the fit did not see if there are any.
         facts: What is reported of it.
     """
 
@@ -84,6 +85,7 @@ class Experiment:
         checkpoint: Checkpoint | None = None,
     ) -> list[Trial]:
         data = self.graph.for_seed(seeds[0])
+        visible = fitted_graph(data)
         reset_peak_memory()
         parameters = self._parameters[method]
         model = self._estimators[method](**parameters, random_state=seeds[0])
@@ -92,7 +94,7 @@ class Experiment:
             label = f"{method}, seeds {seeds[0]} to {seeds[-1]}"
         watcher = progress.watch(label, model.get_params(deep=False))
         begun = time.perf_counter()
-        model.fit(data, replicas=len(seeds), checkpoint=checkpoint, watcher=watcher)
+        model.fit(visible, replicas=len(seeds), checkpoint=checkpoint, watcher=watcher)
         wall = time.perf_counter() - begun
         peak = peak_memory_bytes(model.model_.strengths.device)
         return [
@@ -151,12 +153,13 @@ def _facts(
     model: GraphClassifier, data: Data, wall: float, peak: int, together: int
 ) -> dict[str, Any]:
     """What is reported of one fit out of some that were made together."""
+    predicted = predicted_classes(model, data)
     # The history of a resumed fit includes what was done before.
     seconds = max(wall, model.history_[-1].seconds)
     return {
         "seed": model.seed_,
-        "test_accuracy": _accuracy(model.transduction_, data, "test_mask"),
-        "val_accuracy": _accuracy(model.transduction_, data, "val_mask"),
+        "test_accuracy": _accuracy(predicted, data, "test_mask"),
+        "val_accuracy": _accuracy(predicted, data, "val_mask"),
         "outer_iterations": len(model.history_),
         "best_step": model.best_step_,
         "seconds": seconds / together,

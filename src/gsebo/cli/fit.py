@@ -40,7 +40,7 @@ def fit(
     seed: Seed = 0,
     seeds: Seeds = None,
     split: Split = None,
-    noise: Noise = 0,
+    noise: Noise = "0",
     data_dir: DataDir = None,
     normalize: Normalize = None,
     device: Device = "auto",
@@ -62,6 +62,7 @@ def fit(
     messages.quiet = quiet
     _check_folder(out, resume, seeds)
     from gsebo.cli.experiment import Experiment
+    from gsebo.data import noise_spec
 
     plan = Plan(
         dataset=dataset,
@@ -71,7 +72,7 @@ def fit(
         seed=seed,
         seeds=seeds,
         split=split,
-        noise=noise,
+        noise=noise_spec(noise, "--noise"),
         data_dir=data_dir,
         normalize=normalize,
         device=device,
@@ -81,13 +82,15 @@ def fit(
         trial, runs = run_all(experiment, experiment.methods[0], plan, quiet)
     else:
         trial = _run_and_save(experiment, plan, out, resume, checkpoint_seconds, quiet)
-        runs = [trial.facts]
+        runs = [facts_of(trial)]
     result = experiment.summary(experiment.methods[0], trial, runs)
     if json:
         print_json(result)
         return
+    from gsebo.cli.choice_table import print_choice
     from gsebo.cli.result_tables import print_fit
 
+    print_choice(result)
     print_fit(result, trial.model)
 
 
@@ -99,7 +102,14 @@ def run_all(
 
     with FitProgress(quiet=quiet) as progress:
         trials = experiment.run_all(method, plan.all_seeds, progress)
-    return trials[-1], [trial.facts for trial in trials]
+    return trials[-1], [facts_of(trial) for trial in trials]
+
+
+def facts_of(trial: "Trial") -> dict[str, Any]:
+    """What is reported of one fit, its choice among it if the method makes one."""
+    from gsebo.cli.choice_table import choice_facts
+
+    return {**trial.facts, **choice_facts(trial.model)}
 
 
 def _check_folder(out: Path | None, resume: bool, seeds: int | None) -> None:

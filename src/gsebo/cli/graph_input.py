@@ -11,7 +11,7 @@ from gsebo.cli.plan import Plan
 from gsebo.data import (
     DATASETS,
     GENERATED,
-    add_inter_class_edges,
+    apply_noise,
     apply_split,
     load,
     save_npz,
@@ -47,9 +47,9 @@ class GraphInput:
         """Return the graph of the run with this seed."""
         data = apply_split(self._data, self.split, seed)
         if self._plan.noise:
-            # Adding edges takes for granted that the given ones name existing nodes.
-            validate(data)
-            data = add_inter_class_edges(data, self._plan.noise, seed=seed)
+            # Noise takes for granted that edges name existing nodes, and the like.
+            validate(data, features_needed=False)
+            data = apply_noise(data, self._plan.noise, seed=seed)
         return data
 
     def is_same_for(self, seeds: list[int]) -> bool:

@@ -40,12 +40,18 @@ Seeds = Annotated[
 Split = Annotated[
     str | None,
     Option(
-        help="file, file:3, planetoid, ratio:10/20/70, random:10/20/70. By default the "
+        help="file, file:3, file:seed, planetoid, ratio:10/20/70, random:10/20/70, or "
+        "unseen:20:NAME to hide 20 % of the test nodes from the fit. By default the "
         "masks that came with the graph, or random."
     ),
 ]
 Noise = Annotated[
-    int, Option(min=0, metavar="COUNT", help="Add so many edges between classes.")
+    str,
+    Option(
+        metavar="COUNT|KIND:LEVEL",
+        help="Add so many edges between classes, or other noise: random:COUNT edges, "
+        "or percentages: removed:30 (edges), features:30, labels:30.",
+    ),
 ]
 DataDir = Annotated[
     Path | None, Option(help="Folder to look in first for registered datasets.")

@@ -16,7 +16,7 @@ class Plan:
         seed: First seed.
         seeds: Number of seeds, if it was given.
         split: Name of the split, if it was given.
-        noise: Number of inter-class edges to add.
+        noise: Number of inter-class edges to add, or ``KIND:LEVEL`` of other noise.
         data_dir: Where to look for datasets first.
         normalize: Whether to normalise features; ``None`` follows the dataset.
         device: Where to compute.
@@ -29,7 +29,7 @@ class Plan:
     seed: int
     seeds: int | None
     split: str | None
-    noise: int
+    noise: int | str
     data_dir: Path | None
     normalize: bool | None
     device: str

@@ -32,8 +32,9 @@ def predict(
 ) -> None:
     """Predict the class of every node of a graph.
 
-    A model that learned one strength per edge only fits the graph it was
-    learned on; vanilla and frozen models take any with the same features.
+    The graph may have other nodes and edges than the one of the fit, with the
+    same features. What the fit knew keeps its strength; nodes are matched by
+    node_id, or else by position and features.
     """
     from gsebo.cli.model_folder import read_model
     from gsebo.data import load
@@ -47,6 +48,7 @@ def predict(
         )
     data = load(name, data_dir=data_dir, normalize=normalize)
     probability, predicted = fitted.predict_proba(data).max(dim=-1)
+    new_nodes, new_edges = fitted.model_.new_in(data)
     if out is not None:
         _write(out, predicted, probability)
         messages.note(f"The predictions are in {out}.")
@@ -56,6 +58,8 @@ def predict(
         "num_nodes": predicted.numel(),
         "counts": predicted.bincount(minlength=fitted.num_classes_).tolist(),
         **_accuracies(data, predicted),
+        "new_nodes": new_nodes,
+        "new_edges": new_edges,
         "out": None if out is None else str(out),
     }
     if json:
@@ -99,6 +103,11 @@ def _print(result: dict[str, Any]) -> None:
         (">class", ">nodes"),
         enumerate(result["counts"]),
     )
+    if result["new_nodes"] or result["new_edges"]:
+        print(
+            f"New since the fit: {result['new_nodes']} nodes and "
+            f"{result['new_edges']} edges."
+        )
     if result["accuracy"] is not None:
         print(f"Accuracy of all labelled nodes: {percent(result['accuracy'])}")
     if result["test_accuracy"] is not None:

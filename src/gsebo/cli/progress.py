@@ -87,7 +87,10 @@ class FitProgress:
 def _expected_steps(parameters: dict[str, Any]) -> int | None:
     """Number of records that a fit writes at most, where the parameters tell."""
     if "max_outer_steps" in parameters:
-        return int(parameters["max_outer_steps"])
+        # Where networks take turns, a record is made when each of them has moved.
+        turns = parameters["num_folds"] if parameters.get("label_use") == "folds" else 1
+        rounds: int = -(-parameters["max_outer_steps"] // turns)
+        return rounds
     if "max_epochs" in parameters:
         looks: int = -(-parameters["max_epochs"] // parameters.get("evaluate_every", 1))
         return looks

@@ -4,6 +4,7 @@ from typing import Any
 
 from gsebo.cli.edge_changes import summarise
 from gsebo.cli.output import percent, print_table
+from gsebo.data import noise_in_words
 from gsebo.methods import GraphClassifier
 
 
@@ -104,7 +105,7 @@ def _print_runs(runs: list[dict[str, Any]]) -> None:
 
 
 def _title(result: dict[str, Any]) -> str:
-    noise = f", {result['noise']} false edges" if result["noise"] else ""
+    noise = f", {noise_in_words(result['noise'])}" if result["noise"] else ""
     runs = result.get("runs", [])
     seeds = f"{len(runs)} seeds" if len(runs) > 1 else f"seed {result['seed']}"
     what = f"{result['method']} on {result['dataset']}, {result['backbone']}"

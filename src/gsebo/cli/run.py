@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -79,7 +80,7 @@ def run(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run the trials of a recipe that are not stored yet.
+    """Run the trials of a recipe that are not stored yet, and then those of its parts.
 
     Each result is stored at once: a run that is interrupted goes on where it was.
     """
@@ -90,33 +91,49 @@ def run(
     from gsebo.experiments import Request, Runner, Store, load_recipe, select
 
     asked = load_recipe(recipe)
-    request = Request(
-        recipe=asked,
-        seeds=seeds,
-        selection=select(asked, only or (), seeds),
-        limit=limit,
-        retry_failed=retry_failed,
-    )
+    # What is picked out by --only is picked out of the recipe itself.
+    parts = () if only else tuple(load_recipe(name) for name in asked.parts)
     store = Store(results)
     lanes = _lanes(workers, gpu_workers, replicas, engine)
-    with _watcher(quiet or json) as watcher:
-        runner = Runner(
-            request, store, _engine(engine, store, lanes, data_dir), watcher
+    outcomes, left = [], limit
+    for each in (asked, *parts):
+        request = Request(
+            recipe=each,
+            seeds=seeds,
+            selection=select(each, only or (), seeds),
+            limit=left,
+            retry_failed=retry_failed,
         )
-        try:
-            outcome = runner.run()
-        except KeyboardInterrupt:
-            _say_how_to_go_on(runner.trials_run)
-            raise
+        with _watcher(quiet or json) as watcher:
+            runner = Runner(
+                request, store, _engine(engine, store, lanes, data_dir), watcher
+            )
+            try:
+                outcome = runner.run()
+            except KeyboardInterrupt:
+                _say_how_to_go_on(runner.trials_run)
+                raise
+        outcomes.append(outcome)
+        if not json:
+            messages.note(_sentence(outcome, retry_failed))
+        if left is not None:
+            left -= len(outcome.results)
+            if left < 1:
+                break
     if json:
-        print_json(_summary(outcome))
-    else:
-        messages.note(_sentence(outcome, retry_failed))
-    if outcome.failed:
-        _say_what_failed(outcome)
-    for sentence in outcome.after.hopeless:
-        messages.error(sentence)
-    if outcome.failed or outcome.after.hopeless:
+        first, *others = map(_summary, outcomes)
+        print_json({**first, "parts": others} if parts else first)
+    _finish(outcomes)
+
+
+def _finish(outcomes: Sequence["Outcome"]) -> None:
+    """Say what failed, and leave with an error then."""
+    for outcome in outcomes:
+        if outcome.failed:
+            _say_what_failed(outcome)
+        for sentence in outcome.after.hopeless:
+            messages.error(sentence)
+    if any(outcome.failed or outcome.after.hopeless for outcome in outcomes):
         raise typer.Exit(1)
 
 

@@ -26,9 +26,15 @@ def download_dataset(name: str) -> Path:
     against its digest; nothing is kept unless everything is right.
 
     Raises:
-        InvalidInput: A file could not be fetched or is not the published one.
+        InvalidInput: The dataset has no download, or a file could not be fetched or is
+            not the published one.
     """
     info = lookup("dataset", name, DATASETS)
+    if info.convert is None:
+        raise InvalidInput(
+            f"{info.name} cannot be downloaded by gsebo: expected {info.name}.npz in a "
+            f"folder that GSEBO_DATA names, or in the cache {cache_folder()}."
+        )
     files = {raw.file: _fetch(raw, info.name) for raw in info.raw_files}
     graph = info.convert(files)
     if content_digest(graph) != info.digest:

@@ -16,7 +16,7 @@ def features_from_csr(matrix: csr_matrix) -> Tensor:
     rows, columns = (int(side) for side in matrix.shape)
     if rows * columns <= LARGEST_DENSE:
         return torch.from_numpy(matrix.toarray().astype(np.float32, copy=False))
-    return _sparse_tensor(
+    return csr_tensor(
         torch.from_numpy(matrix.indptr.astype(np.int64)),
         torch.from_numpy(matrix.indices.astype(np.int64)),
         torch.from_numpy(matrix.data.astype(np.float32)),
@@ -47,12 +47,25 @@ def normalise_rows(x: Tensor) -> Tensor:
     row = torch.arange(x.shape[0]).repeat_interleave(starts.diff())
     total = torch.zeros(x.shape[0], dtype=values.dtype).index_add(0, row, values.abs())
     scaled = values / torch.where(total == 0, 1, total)[row]
-    return _sparse_tensor(starts, columns, scaled, (x.shape[0], x.shape[1]))
+    return csr_tensor(starts, columns, scaled, (x.shape[0], x.shape[1]))
 
 
-def _sparse_tensor(
+def take_rows(x: Tensor, rows: Tensor) -> Tensor:
+    """Return some rows of a dense or ``sparse_csr`` matrix, in the given order."""
+    if x.layout != torch.sparse_csr:
+        return x[rows]
+    starts, counts = x.crow_indices()[rows], x.crow_indices().diff()[rows]
+    new_starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    stored = (starts - new_starts[:-1]).repeat_interleave(counts)
+    stored = stored + torch.arange(stored.numel(), device=stored.device)
+    columns, values = x.col_indices()[stored], x.values()[stored]
+    return csr_tensor(new_starts, columns, values, (len(rows), x.shape[1]))
+
+
+def csr_tensor(
     starts: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]
 ) -> Tensor:
+    """Return a ``sparse_csr`` matrix, without the warning that torch has for it."""
     with warnings.catch_warnings():
         # torch warns on every first sparse_csr tensor that its support is in beta.
         warnings.simplefilter("ignore", UserWarning)

@@ -13,7 +13,7 @@ from gsebo.data.features import normalise_rows
 from gsebo.data.locate import Where, locate
 from gsebo.data.npz import load_npz
 from gsebo.data.planted import GENERATED
-from gsebo.data.registry import DATASETS
+from gsebo.data.registry import DATASETS, DatasetInfo
 from gsebo.errors import InvalidInput
 from gsebo.lookup import lookup, normalise
 
@@ -36,7 +36,8 @@ def load(
         name_or_path: A name, or a path: anything that ends in ``.npz``, contains a
             separator or is an existing file.
         data_dir: The folder to look in first; else the environment's ``GSEBO_DATA``.
-            Then the user's cache, the package itself, and a download are tried.
+            Then the user's cache, the package itself, and a download, where the
+            dataset has one, are tried.
         normalize: Whether to divide each row of the features by its sum. ``None``
             follows the dataset's protocol (yes for Cora and Citeseer) and leaves
             the features of a path as they are.
@@ -56,10 +57,12 @@ def load(
         return data
     else:
         info = lookup("dataset", str(name_or_path), DATASETS)
-        path = _path_of(info.name, data_dir, download)
+        path = _path_of(info, data_dir, download)
         name, by_protocol = info.name, info.normalise_features
     data = load_npz(path)
     if by_protocol if normalize is None else normalize:
+        if "x" not in data:
+            raise InvalidInput(f"{path} has no features: expected some to normalise.")
         data.x = normalise_rows(data.x)
     data.meta = {**data.meta, "name": data.meta.get("name", name)}
     return data
@@ -101,17 +104,18 @@ def verify(name: str, *, data_dir: str | PathLike[str] | None = None) -> Verific
 
 
 def _path_of(
-    name: str, data_dir: str | PathLike[str] | None, may_download: bool
+    info: DatasetInfo, data_dir: str | PathLike[str] | None, may_download: bool
 ) -> Path:
-    where, path = locate(name, data_dir)
+    where, path = locate(info.name, data_dir)
     if where != "absent":
         return path
-    if not may_download:
+    # Where there is no download, asking for one tells where the file belongs.
+    if not may_download and info.convert is not None:
         raise InvalidInput(
-            f"{name} is not on this machine: expected {name}.npz in a folder that "
-            "GSEBO_DATA names, or download=True."
+            f"{info.name} is not on this machine: expected {info.name}.npz in a "
+            "folder that GSEBO_DATA names, or download=True."
         )
-    return download_dataset(name)
+    return download_dataset(info.name)
 
 
 def _is_path(name_or_path: str | PathLike[str]) -> bool:

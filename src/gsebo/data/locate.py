@@ -24,7 +24,7 @@ def locate(
         data_dir: The folder to look in first; else the environment's ``GSEBO_DATA``.
 
     Returns:
-        In which place it is and its path; for "absent", the path a download fills.
+        In which place it is and its path; for "absent", its place in the cache.
     """
     file = f"{lookup('dataset', name, DATASETS).name}.npz"
     places: list[tuple[Where, Path]] = [

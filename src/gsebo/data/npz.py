@@ -6,11 +6,13 @@ key                                            meaning
 ``edge_index``                                 integers ``[2, edges]``
 ``x_data``, ``x_indices``, ``x_indptr``,       features as CSR, or instead
 ``x_shape``
-``x``                                          features, dense ``[nodes, features]``
+``x``                                          features, dense ``[nodes, features]``;
+                                               with ``y``, both may be missing
 ``y``                                          integer classes ``[nodes]``, optional
 ``train_mask``, ``val_mask``, ``test_mask``    bool ``[nodes]``, optional
 ``train_masks``, ``val_masks``,                bool ``[splits, nodes]``, optional
 ``test_masks``
+``node_id``                                    distinct integers ``[nodes]``, optional
 ``meta``                                       JSON text of one object, optional
 =============================================  =====================================
 """
@@ -35,7 +37,7 @@ from gsebo.errors import InvalidInput
 MASKS = ("train_mask", "val_mask", "test_mask")
 MASK_TABLES = ("train_masks", "val_masks", "test_masks")
 _CSR = ("x_data", "x_indices", "x_indptr", "x_shape")
-_KEYS = ("edge_index", "x", *_CSR, "y", *MASKS, *MASK_TABLES, "meta")
+_KEYS = ("edge_index", "x", *_CSR, "y", *MASKS, *MASK_TABLES, "node_id", "meta")
 
 
 def load_npz(path: str | PathLike[str]) -> Data:
@@ -47,11 +49,20 @@ def load_npz(path: str | PathLike[str]) -> Data:
     path = Path(path)
     arrays = read_arrays(path, _KEYS)
     x = _read_features(arrays, path)
-    num_nodes = x.shape[0]
-    fields: dict[str, Any] = {"x": x, "edge_index": _read_edges(arrays, path)}
+    fields: dict[str, Any] = {"edge_index": _read_edges(arrays, path)}
+    if x is None:
+        _expect(arrays, "y", "iu", (None,), path)
+        num_nodes = len(arrays["y"])
+        fields["num_nodes"] = num_nodes
+    else:
+        num_nodes = x.shape[0]
+        fields["x"] = x
     if "y" in arrays:
         _expect(arrays, "y", "iu", (num_nodes,), path)
         fields["y"] = torch.from_numpy(arrays["y"].astype(np.int64))
+    if "node_id" in arrays:
+        _expect(arrays, "node_id", "iu", (num_nodes,), path)
+        fields["node_id"] = torch.from_numpy(arrays["node_id"].astype(np.int64))
     for key in MASKS:
         if key in arrays:
             _expect(arrays, key, "b", (num_nodes,), path)
@@ -74,11 +85,15 @@ def save_npz(
         path: The file to write or replace.
         meta: Anything JSON can hold; without it ``data.meta`` is written.
     """
-    for key in ("x", "edge_index"):
-        if key not in data or data[key] is None:
+    held = {key for key in _KEYS if key in data and data[key] is not None}
+    # Without features the labels say how many nodes there are.
+    for key in ("edge_index",) if "y" in held else ("x", "edge_index"):
+        if key not in held:
             raise InvalidInput(f"the graph has no {key}: expected it, to save it.")
-    arrays = {**_feature_arrays(data.x), "edge_index": _smallest(data.edge_index)}
-    for key in ("y", *MASKS, *MASK_TABLES):
+    arrays = {"edge_index": _smallest(data.edge_index)}
+    if "x" in held:
+        arrays |= _feature_arrays(data.x)
+    for key in ("y", *MASKS, *MASK_TABLES, "node_id"):
         if key in data and data[key] is not None:
             arrays[key] = data[key].detach().cpu().numpy()
     stored_meta = data.meta if "meta" in data else {}
@@ -86,16 +101,19 @@ def save_npz(
     write_arrays(Path(path), {**arrays, "meta": np.array(text)})
 
 
-def _read_features(arrays: Arrays, path: Path) -> Tensor:
+def _read_features(arrays: Arrays, path: Path) -> Tensor | None:
+    """Return the features; a graph whose labels say its size may have none."""
     if "x" in arrays:
         _expect(arrays, "x", "fiub", (None, None), path)
         with np.errstate(over="ignore"):
             return torch.from_numpy(arrays["x"].astype(np.float32))
     missing = [key for key in _CSR if key not in arrays]
     if len(missing) == len(_CSR):
+        if "y" in arrays:
+            return None
         raise InvalidInput(
             f"{path} has no features: expected the array 'x', or 'x_data', "
-            "'x_indices', 'x_indptr' and 'x_shape'."
+            "'x_indices', 'x_indptr' and 'x_shape', or at least 'y'."
         )
     if missing:
         raise InvalidInput(f"{path} lacks {missing[0]!r}: expected all of x's CSR.")

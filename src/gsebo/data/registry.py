@@ -1,4 +1,4 @@
-"""The datasets known by name. A new one is a converter's file and an entry here."""
+"""The datasets known by name. A new one is an entry here, with or without converter."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -37,13 +37,15 @@ class DatasetInfo:
     Attributes:
         name: Its name, also that of its ``.npz``.
         description: What nodes, edges and classes are.
-        convert: Makes the graph from the contents of the raw files.
+        convert: Makes the graph from the contents of the raw files; without it, the
+            dataset cannot be downloaded and is taken from where ``NAME.npz`` lies.
         num_nodes: Number of nodes.
         num_edges: Number of undirected edges.
         num_features: Number of features.
         num_classes: Number of classes.
         normalise_features: Whether its usual protocol divides each row of the
-            features by its sum.
+            features by its sum; no for those without such a protocol, whose features
+            are best prepared by what ``auto`` chooses.
         licence: What its publishers say about its use.
         source: Where it comes from.
         digest: `content_digest` of the graph.
@@ -52,7 +54,7 @@ class DatasetInfo:
 
     name: str
     description: str
-    convert: Callable[[Mapping[str, bytes]], Data]
+    convert: Callable[[Mapping[str, bytes]], Data] | None
     num_nodes: int
     num_edges: int
     num_features: int
@@ -65,8 +67,8 @@ class DatasetInfo:
 
     @property
     def raw_files(self) -> tuple[RawFile, ...]:
-        """The files the converter needs."""
-        return _manifest()[self.name]
+        """The files the converter needs; none without a converter."""
+        return () if self.convert is None else _manifest()[self.name]
 
 
 @cache
@@ -80,6 +82,9 @@ def _manifest() -> dict[str, tuple[RawFile, ...]]:
 
 _PLANETOID_LICENCE = "repository MIT; data of LINQS, no licence stated"
 _PLANETOID_SOURCE = "https://github.com/kimiyoung/planetoid"
+_HETEROPHILOUS_SOURCE = "https://github.com/yandex-research/heterophilous-graphs"
+_RANDOM = "random:10/20/70"
+_TEN_OF_THE_FILE = "file:seed"
 
 DATASETS: dict[str, DatasetInfo] = {
     info.name: info
@@ -148,6 +153,62 @@ DATASETS: dict[str, DatasetInfo] = {
             licence="repository MIT; data of LINQS and NLM, no licence stated",
             source=_PLANETOID_SOURCE,
             digest="14f5d2ecdd532676702bf59aed072cb0f72a56ffebea822e7cf24105cf3a268c",
+        ),
+        DatasetInfo(
+            name="amazon-computers",
+            description="computer goods of Amazon, bought together, category",
+            convert=None,
+            num_nodes=13752,
+            num_edges=245861,
+            num_features=767,
+            num_classes=10,
+            normalise_features=False,
+            licence="repositories MIT (gnn-benchmark, GraphData); data none stated",
+            source="https://github.com/EdisonLeeeee/GraphData",
+            digest="b2d02a39ff0c79631a21445fe94dd9406aaa25cd2841a820bc3fcf3d5d402cc6",
+            default_split=_RANDOM,
+        ),
+        DatasetInfo(
+            name="minesweeper",
+            description="cells of a drawn board of 100 by 100, neighbours, mine or not",
+            convert=None,
+            num_nodes=10000,
+            num_edges=39402,
+            num_features=7,
+            num_classes=2,
+            normalise_features=False,
+            licence="MIT",
+            source=_HETEROPHILOUS_SOURCE,
+            digest="4397decccc8222bf331563664d9b5f8e28a630633668345167fb91d132432844",
+            default_split=_TEN_OF_THE_FILE,
+        ),
+        DatasetInfo(
+            name="texas",
+            description="web pages of the University of Texas, links, kind of page",
+            convert=None,
+            num_nodes=183,
+            num_edges=279,
+            num_features=1703,
+            num_classes=5,
+            normalise_features=False,
+            licence="repository MIT; data of WebKB, no licence stated",
+            source=_HETEROPHILOUS_SOURCE,
+            digest="bb2dd649fc0bd662ad427735d02c6807d413601f4180cbcb0050507913d46dba",
+            default_split=_TEN_OF_THE_FILE,
+        ),
+        DatasetInfo(
+            name="wordnet-lexname",
+            description="meanings of English words, relations, lexicographer's file",
+            convert=None,
+            num_nodes=117659,
+            num_edges=174582,
+            num_features=3000,
+            num_classes=45,
+            normalise_features=False,
+            licence="WordNet 3.0 licence: free to use, change and pass on with notice",
+            source="https://packages.debian.org/wordnet-base (3.0), own construction",
+            digest="47bcc7e8b51bfb2630a2036ae1000640dcb174dc239ac8e8302fb069832a2262",
+            default_split=_RANDOM,
         ),
     )
 }

@@ -8,14 +8,16 @@ import torch
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
+from gsebo.data.node_match import node_ids
 from gsebo.data.seeding import seeded_generator
 from gsebo.errors import InvalidInput
-from gsebo.lookup import lookup, own_name
+from gsebo.lookup import lookup, normalise, own_name
 
 Nodes = NDArray[np.int64]
 Split = tuple[Nodes, Nodes, Nodes]
 
 _MASKS = ("train_mask", "val_mask", "test_mask")
+_ROW_BY_SEED = "seed"
 
 
 def apply_split(data: Data, name: str, seed: int = 0) -> Data:
@@ -26,6 +28,7 @@ def apply_split(data: Data, name: str, seed: int = 0) -> Data:
     ====================  ==========================================================
     ``file``              the masks that came with the graph
     ``file:3``            row 3 of ``train_masks``, ``val_masks``, ``test_masks``
+    ``file:seed``         row ``seed`` of them, and the first again after the last
     ``planetoid``         ``planetoid:20/500/1000``: 20 of each class train, then
                           500 validate and 1000 test, drawn with ``seed``
     ``ratio``             ``ratio:10/20/70``: percentages of each class, in the
@@ -34,6 +37,10 @@ def apply_split(data: Data, name: str, seed: int = 0) -> Data:
     ``halves``            ``halves:file``: any other split without its test nodes;
                           of its validation nodes, half validate and the others test,
                           drawn with ``seed``: to choose parameters by
+    ``unseen``            ``unseen:20:file``: any other split, of whose test nodes 20 %
+                          test, drawn with ``seed``; ``unseen_mask`` has them too, for
+                          a fit may not even see that they exist
+    ``seen``              ``seen:20:file``: the same without ``unseen_mask``
     ====================  ==========================================================
 
     Nodes with a negative label are in no mask of a split that is made here.
@@ -49,14 +56,15 @@ def apply_split(data: Data, name: str, seed: int = 0) -> Data:
 def is_drawn(name: str) -> bool:
     """Whether a split depends on its seed.
 
-    >>> is_drawn("random:10/20/70"), is_drawn("file")
-    (True, False)
+    >>> is_drawn("random:10/20/70"), is_drawn("file"), is_drawn("file:seed")
+    (True, False, True)
     """
-    return own_name("split", name.partition(":")[0], _SPLITS) in _DRAWN
+    kind, _, detail = name.partition(":")
+    own = own_name("split", kind, _SPLITS)
+    return own in _DRAWN or (own == "file" and normalise(detail) == _ROW_BY_SEED)
 
 
 def _from_file(data: Data, detail: str, seed: int) -> Data:
-    del seed
     keys = [f"{key}s" for key in _MASKS] if detail else list(_MASKS)
     missing = [key for key in keys if key not in data]
     # A single split without test nodes can still be trained on.
@@ -64,15 +72,22 @@ def _from_file(data: Data, detail: str, seed: int) -> Data:
         raise InvalidInput(f"the graph came without {missing[0]}: expected a file's.")
     if not detail:
         return copy(data)
-    row, num_rows = _whole_number(detail, "file"), data.train_masks.shape[0]
-    if row >= num_rows:
-        raise InvalidInput(
-            f"split 'file:{row}' asked for: expected 0 to {num_rows - 1}."
-        )
+    row = _row(detail, seed, min(len(data[key]) for key in keys))
     split = copy(data)
     for mask, table in zip(_MASKS, keys, strict=True):
         split[mask] = data[table][row].clone()
     return split
+
+
+def _row(detail: str, seed: int, num_rows: int) -> int:
+    if num_rows and normalise(detail) == _ROW_BY_SEED:
+        return seed % num_rows
+    if not (detail.isascii() and detail.isdigit() and int(detail) < num_rows):
+        raise InvalidInput(
+            f"split 'file:{detail}' asked for, and the graph came with {num_rows}: "
+            f"expected a number below that, or '{_ROW_BY_SEED}'."
+        )
+    return int(detail)
 
 
 def _planetoid(data: Data, detail: str, seed: int) -> Data:
@@ -126,14 +141,45 @@ def _halves(data: Data, detail: str, seed: int) -> Data:
     return _with_masks(base, (train, order[:half], order[half:]), "halves")
 
 
+def _seen(data: Data, detail: str, seed: int, kind: str = "seen") -> Data:
+    share, _, name = detail.partition(":")
+    percentage = _whole_number(share, kind)
+    base = apply_split(data, name or "file", seed)
+    if "test_mask" not in base or base.test_mask is None:
+        raise InvalidInput(f"the split {name!r} has no test nodes: expected some.")
+    tested = np.flatnonzero(base.test_mask.cpu().numpy())
+    count = len(tested) * percentage // 100
+    if not 0 < count <= len(tested):
+        raise InvalidInput(
+            f"split '{kind}:{detail}' leaves {count} of {len(tested)} test nodes: "
+            "expected a percentage from 1 to 100 that leaves at least one."
+        )
+    chosen = seeded_generator(seed).permutation(tested)[:count]
+    split = copy(base)
+    split.test_mask = torch.zeros_like(base.test_mask)
+    split.test_mask[torch.from_numpy(chosen)] = True
+    return split
+
+
+def _unseen(data: Data, detail: str, seed: int) -> Data:
+    split = _seen(data, detail, seed, "unseen")
+    split.unseen_mask = split.test_mask.clone()
+    if node_ids(split) is None:
+        # Without, the nodes that follow a hidden one would be others than before.
+        split.node_id = torch.arange(split.test_mask.shape[0])
+    return split
+
+
 _SPLITS: dict[str, Callable[[Data, str, int], Data]] = {
     "file": _from_file,
     "planetoid": _planetoid,
     "ratio": _ratio,
     "random": _random,
     "halves": _halves,
+    "seen": _seen,
+    "unseen": _unseen,
 }
-_DRAWN = {"planetoid", "random", "halves"}
+_DRAWN = {"planetoid", "random", "halves", "seen", "unseen"}
 
 
 def _cut(nodes: Nodes, percentages: tuple[int, int, int]) -> Split:

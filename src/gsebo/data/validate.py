@@ -7,21 +7,26 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from gsebo.data.sizes import num_nodes_without_features
 from gsebo.errors import InputWarning, InvalidInput
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _MASKS = ("train_mask", "val_mask", "test_mask")
 
 
-def validate(data: Data, *, labels_needed: bool = True) -> None:
+def validate(
+    data: Data, *, labels_needed: bool = True, features_needed: bool = True
+) -> None:
     """Raise `InvalidInput` unless ``data`` is a graph that can be learned from.
 
     The labels of nodes outside the training and validation masks are never looked at.
 
     Args:
         data: A PyG ``Data`` with ``x``, ``edge_index`` and, when labels are needed,
-            ``y``, ``train_mask``, ``val_mask`` and perhaps ``test_mask``.
-        labels_needed: False checks only ``x`` and ``edge_index``, for prediction.
+            ``y``, ``train_mask``, ``val_mask`` and perhaps ``test_mask``; ``node_id``
+            is checked where there is one.
+        labels_needed: False leaves labels and masks alone, for prediction.
+        features_needed: False accepts a graph without ``x``.
 
     Raises:
         InvalidInput: The graph cannot be used; the message says what was expected.
@@ -30,8 +35,13 @@ def validate(data: Data, *, labels_needed: bool = True) -> None:
         raise InvalidInput(
             f"expected a torch_geometric.data.Data object, got {type(data).__name__}."
         )
-    num_nodes = _check_features(_tensor(data, "x"))
+    if features_needed or _present(data, "x"):
+        num_nodes = _check_features(_tensor(data, "x"))
+    else:
+        num_nodes = _count_without_features(data)
     _check_edges(data, num_nodes)
+    if _present(data, "node_id"):
+        _check_node_ids(_tensor(data, "node_id"), num_nodes)
     if labels_needed:
         _check_labels(data, num_nodes)
     _warn_of_ignored_edge_values(data)
@@ -45,7 +55,10 @@ def num_classes(data: Data) -> int:
 def _tensor(data: Data, key: str) -> Tensor:
     """Return the tensor called ``key`` or say that it is missing."""
     if not _present(data, key):
-        raise InvalidInput(f"the graph has no {key}: expected a tensor called {key!r}.")
+        hint = "; only the method auto does without" * (key == "x")
+        raise InvalidInput(
+            f"the graph has no {key}: expected a tensor called {key!r}{hint}."
+        )
     value = data[key]
     if not isinstance(value, Tensor):
         raise InvalidInput(f"expected {key} as a tensor, got {type(value).__name__}.")
@@ -75,6 +88,13 @@ def _check_features(x: Tensor) -> int:
     return int(x.shape[0])
 
 
+def _count_without_features(data: Data) -> int:
+    """Count the nodes; where the edges are none, the next check says so."""
+    edges = data.edge_index if _present(data, "edge_index") else None
+    usable = isinstance(edges, Tensor) and edges.dtype in _INTEGERS and edges.numel()
+    return num_nodes_without_features(data) if usable else 1
+
+
 def _check_edges(data: Data, num_nodes: int) -> None:
     """Check that ``edge_index`` is a list of pairs of existing nodes."""
     if not _present(data, "edge_index") and _present(data, "adj_t"):
@@ -87,20 +107,37 @@ def _check_edges(data: Data, num_nodes: int) -> None:
         raise InvalidInput(f"expected edge_index as integers, got {edges.dtype}.")
     if edges.dim() != 2 or edges.shape[0] != 2:
         raise InvalidInput(f"expected edge_index as [2, edges], got {_shape(edges)}.")
-    if data.num_nodes != num_nodes:
+    if _present(data, "x") and data.num_nodes != num_nodes:
         raise InvalidInput(
             f"x has {num_nodes} rows: expected one for each of {data.num_nodes} nodes."
         )
     if edges.shape[1] == 0:
         raise InvalidInput("the graph has no edges: expected at least one.")
     low, high = int(edges.min()), int(edges.max())
+    whose = "x has" if _present(data, "x") else "y has"
     if low < 0 or high >= num_nodes:
         raise InvalidInput(
             f"edge_index names node {low if low < 0 else high}: "
-            f"expected 0 to {num_nodes - 1}, as x has {num_nodes} rows."
+            f"expected 0 to {num_nodes - 1}, as {whose} {num_nodes} rows."
         )
     if bool((edges[0] == edges[1]).all()):
         raise InvalidInput("the graph has only self-loops: expected at least one edge.")
+
+
+def _check_node_ids(ids: Tensor, num_nodes: int) -> None:
+    """Check that each node has a name of its own."""
+    if ids.dtype not in _INTEGERS:
+        raise InvalidInput(f"expected node_id as integers, got {ids.dtype}.")
+    if ids.shape != (num_nodes,):
+        raise InvalidInput(
+            f"expected node_id with shape [{num_nodes}], got {_shape(ids)}."
+        )
+    distinct = torch.unique(ids).numel()
+    if distinct < num_nodes:
+        raise InvalidInput(
+            f"node_id holds {distinct} distinct numbers for {num_nodes} nodes: "
+            "expected another one for each node."
+        )
 
 
 def _check_labels(data: Data, num_nodes: int) -> None:

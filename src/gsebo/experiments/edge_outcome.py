@@ -11,19 +11,19 @@ BINS = tuple(number / 10 for number in range(21))
 """Edges of the bars of strength / start; a last bar has all that is above."""
 
 
-def edge_outcome(model: GraphClassifier, noise: int) -> list[dict[str, Any]] | None:
+def edge_outcome(model: GraphClassifier, added: int) -> list[dict[str, Any]] | None:
     """Summarise strength / start by group; ``None`` where no structure was learned.
 
     All labels are read: this describes a fit after its end.
 
     Args:
         model: A fitted estimator.
-        noise: How many false edges were added, in both directions, at the end of the
+        added: How many edges noise has added, in both directions, at the end of the
             graph's edges.
 
     Returns:
         For each layer, or once if all share the strengths, the groups ``within``,
-        ``between`` (two classes, false edges apart) and ``false``, each with ``count``,
+        ``between`` (two classes, added edges apart) and ``false``, each with ``count``,
         ``mean``, ``zero`` (edges without any strength left) and ``histogram``.
     """
     if not model.model_.learned:
@@ -31,11 +31,11 @@ def edge_outcome(model: GraphClassifier, noise: int) -> list[dict[str, Any]] | N
     edges, labels = model.graph_.edge_index.cpu(), model.graph_.y.cpu()
     first, second = labels[edges[0]], labels[edges[1]]
     known = (first >= 0) & (second >= 0) & (edges[0] != edges[1])
-    added = torch.arange(edges.shape[1]) >= edges.shape[1] - 2 * noise
+    false = torch.arange(edges.shape[1]) >= edges.shape[1] - 2 * added
     groups = {
-        "within": known & ~added & (first == second),
-        "between": known & ~added & (first != second),
-        "false": known & added,
+        "within": known & ~false & (first == second),
+        "between": known & ~false & (first != second),
+        "false": known & false,
     }
     start = model.initial_strength_.double()
     return [

@@ -12,7 +12,14 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from gsebo.data import edges_appended, noise_parts
+from gsebo.data.noise_kinds import LABELS
 from gsebo.experiments.edge_outcome import edge_outcome
+from gsebo.experiments.inductive import (
+    fitted_graph,
+    predicted_classes,
+    visible_noise,
+)
 from gsebo.experiments.memory import peak_memory_bytes, reset_peak_memory
 from gsebo.experiments.result import Result
 from gsebo.experiments.trial import Trial
@@ -68,9 +75,12 @@ def _fit(trials: Sequence[Trial], device: str, data_dir: Path | None) -> list[Re
     curves = _Curves(data) if first.curves else None
     if curves and len(trials) > 1:
         raise ValueError("curves are recorded for one trial at a time")
+    visible = fitted_graph(data)
+    if curves and visible is not data:
+        raise ValueError("curves are recorded of nodes that the fit sees")
     reset_peak_memory()
     begun = time.perf_counter()
-    model.fit(data, replicas=len(trials), watcher=curves)
+    model.fit(visible, replicas=len(trials), watcher=curves)
     seconds = (time.perf_counter() - begun) / len(trials)
     peak = peak_memory_bytes(model.model_.strengths.device)
     return [
@@ -94,7 +104,7 @@ def _result(
         del parameters[name]
     return Result(
         trial=trial,
-        test_accuracy=_accuracy(model.transduction_, data),
+        test_accuracy=_accuracy(predicted_classes(model, data), data),
         val_accuracy=round(best.val_accuracy, _DIGITS),
         val_loss=round(best.val_loss, _DIGITS),
         best_step=model.best_step_,
@@ -104,18 +114,21 @@ def _result(
         peak_memory_bytes=peak,
         together=together,
         all_parameters=parameters,
-        edges=_edges(trial, model),
+        edges=_edges(trial, model, data),
         curves=curves.columns() if curves else None,
         device=device_name(model.model_.strengths.device),
         versions=versions(),
     )
 
 
-def _edges(trial: Trial, model: GraphClassifier) -> list[dict[str, Any]] | None:
-    # It is told by all labels, and a search shall hold nothing that test nodes know.
-    if is_halved(trial.split):
+def _edges(
+    trial: Trial, model: GraphClassifier, data: Data
+) -> list[dict[str, Any]] | None:
+    # It is told by all labels, which must be true, and a search shall hold nothing
+    # that test nodes know.
+    if is_halved(trial.split) or noise_parts(trial.noise)[0] == LABELS:
         return None
-    return edge_outcome(model, trial.noise)
+    return edge_outcome(model, visible_noise(data, edges_appended(trial.noise)))
 
 
 @final

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from gsebo.data import DATASETS
+from gsebo.data import DATASETS, NoiseSpec
 from gsebo.experiments.parameters import trial_parameters
 from gsebo.experiments.recipe import Block
 from gsebo.experiments.trial import Trial
@@ -23,7 +23,7 @@ class Cell:
         method: Name of the method.
         row: Name of the backbone, as the recipe says it.
         dataset: Name of the dataset.
-        noise: Number of false edges.
+        noise: Number of false edges, or ``KIND:LEVEL`` of other noise.
         setting: The block's label and the varied parameters in words; empty without
             any.
     """
@@ -31,7 +31,7 @@ class Cell:
     method: str
     row: str
     dataset: str
-    noise: int = 0
+    noise: NoiseSpec = 0
     setting: str = ""
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from gsebo.data import NoiseSpec, noise_spec
 from gsebo.errors import InvalidInput
 from gsebo.lookup import lookup, own_name
 
@@ -25,7 +26,7 @@ class Block:
         vary: Lists of values, by the names of the parameters that take them.
         variants: Networks that are tried for the row of a backbone; where a row is not
             named, the network of its name alone.
-        noise: Numbers of false edges.
+        noise: Numbers of false edges, or ``KIND:LEVEL`` of other noise.
         split: Of all datasets instead of their own; ``"halves"`` leaves out the test
             nodes and tests on half of the validation nodes.
         seeds: Number of seeds, if it differs from the recipe's.
@@ -46,7 +47,7 @@ class Block:
     set: dict[str, Any] = field(default_factory=dict)
     vary: dict[str, list[Any]] = field(default_factory=dict)
     variants: dict[str, list[str]] = field(default_factory=dict)
-    noise: list[int] = field(default_factory=lambda: [0])
+    noise: list[NoiseSpec] = field(default_factory=lambda: [0])
     split: str | None = None
     seeds: int | None = None
     curves: bool = False
@@ -66,6 +67,7 @@ class Recipe:
         about: What it shows, in a few sentences.
         seeds: Number of seeds of each cell, from 0 on.
         shows_edges: Whether it is about what became of the edges.
+        parts: Names of recipes that belong to it, and are run after it.
         blocks: What is fitted.
     """
 
@@ -74,6 +76,7 @@ class Recipe:
     about: str
     seeds: int
     shows_edges: bool
+    parts: tuple[str, ...]
     blocks: tuple[Block, ...]
 
     @property
@@ -109,10 +112,18 @@ def load_recipe(name_or_path: str) -> Recipe:
 
 def _recipe(path: Path, content: dict[str, Any]) -> Recipe:
     blocks = content.pop("trials", None)
-    expected = {"title": str, "about": str, "seeds": int, "shows_edges": bool}
-    defaults = {"seeds": _DEFAULT_SEEDS, "about": "", "shows_edges": False}
+    expected = {
+        "title": str,
+        "about": str,
+        "seeds": int,
+        "shows_edges": bool,
+        "parts": list,
+    }
+    defaults = {"seeds": _DEFAULT_SEEDS, "about": "", "shows_edges": False, "parts": []}
     content = {**defaults, **content}
     _check(path.name, content, expected, required=("title",))
+    known = dict.fromkeys(recipe_names())
+    parts = tuple(own_name("recipe", str(one), known) for one in content.pop("parts"))
     if not isinstance(blocks, list) or not blocks:
         raise InvalidInput(f"{path.name} has no [[trials]]; expected at least one.")
     read = tuple(
@@ -120,7 +131,7 @@ def _recipe(path: Path, content: dict[str, Any]) -> Recipe:
         for number, block in enumerate(blocks, 1)
     )
     near = tuple(_with_search_near(path.parent, block) for block in read)
-    return Recipe(name=path.stem, blocks=near, **content)
+    return Recipe(name=path.stem, blocks=near, parts=parts, **content)
 
 
 def _with_search_near(folder: Path, block: Block) -> Block:
@@ -157,7 +168,9 @@ def _block(where: str, content: Any) -> Block:
     for table in ("vary", "variants"):
         for name, values in content.get(table, {}).items():
             _check_list(f"{table}.{name} of {where}", values)
-    return Block(**content)
+    what = f"noise of {where}"
+    noise = [noise_spec(one, what) for one in content.get("noise", [0])]
+    return Block(**{**content, "noise": noise})
 
 
 def _check(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
+from gsebo.data import NoiseSpec, noise_in_words
 from gsebo.errors import InvalidInput
 
 
@@ -21,7 +22,7 @@ class Trial:
         dataset: Name of the graph.
         split: Name of the split.
         seed: Of the weights, of the noise, and of a split that is drawn.
-        noise: Number of false edges that are added.
+        noise: Number of false edges that are added, or ``KIND:LEVEL`` of other noise.
         parameters: What differs from the constructor's defaults.
         curves: Whether every step is recorded, with its test accuracy.
     """
@@ -31,7 +32,7 @@ class Trial:
     dataset: str
     split: str
     seed: int
-    noise: int = 0
+    noise: NoiseSpec = 0
     parameters: dict[str, Any] = field(default_factory=dict)
     curves: bool = False
 
@@ -64,28 +65,28 @@ class Trial:
                 f"trial {content!r} given; expected the fields {', '.join(kinds)}."
             )
         for name, kind in kinds.items():
-            if type(content[name]) is not kind:
+            if type(content[name]) not in kind:
                 raise InvalidInput(
                     f"{name} of a trial is {content[name]!r}; expected a value of type "
-                    f"{kind.__name__}."
+                    f"{' or '.join(one.__name__ for one in kind)}."
                 )
         return cls(**content)
 
     def __str__(self) -> str:
         words = [self.method, self.backbone, self.dataset, f"seed {self.seed}"]
         if self.noise:
-            words.append(f"{self.noise} false edges")
+            words.append(noise_in_words(self.noise))
         words += [f"{name}={json.dumps(v)}" for name, v in self.parameters.items()]
         return ", ".join(words)
 
 
-_KINDS: dict[str, type] = {
-    "method": str,
-    "backbone": str,
-    "dataset": str,
-    "split": str,
-    "seed": int,
-    "noise": int,
-    "parameters": dict,
-    "curves": bool,
+_KINDS: dict[str, tuple[type, ...]] = {
+    "method": (str,),
+    "backbone": (str,),
+    "dataset": (str,),
+    "split": (str,),
+    "seed": (int,),
+    "noise": (int, str),
+    "parameters": (dict,),
+    "curves": (bool,),
 }

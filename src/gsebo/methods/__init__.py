@@ -1,6 +1,8 @@
 """Estimators: one paper or control each."""
 
 from gsebo.methods.adaedge import AdaEdge as AdaEdge
+from gsebo.methods.amortised import Amortised as Amortised
+from gsebo.methods.auto import Auto as Auto
 from gsebo.methods.base import GraphClassifier as GraphClassifier
 from gsebo.methods.bgcn import BGCN as BGCN
 from gsebo.methods.check import check_hypergradient as check_hypergradient

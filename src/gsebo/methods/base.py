@@ -4,6 +4,7 @@ import copy
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, final
 
@@ -14,6 +15,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gsebo.data import num_classes, validate
+from gsebo.data.node_match import NodeKeys
+from gsebo.data.sizes import sized
+from gsebo.data.unseen import refuse_unseen
 from gsebo.errors import InvalidInput
 from gsebo.lookup import normalise
 from gsebo.methods.fingerprint import fingerprint
@@ -49,9 +53,11 @@ class GraphClassifier(BaseEstimator, ABC):
         replicas_: One fitted estimator for each replica; the first is this one.
         supported_backbones: Names of the networks that the method works with; empty
             for any.
+        needs_features: Whether a graph without ``x`` is refused.
     """
 
     supported_backbones: ClassVar[tuple[str, ...]] = ()
+    needs_features: ClassVar[bool] = True
 
     backbone: str | type | nn.Module
     hidden_channels: int
@@ -120,7 +126,9 @@ class GraphClassifier(BaseEstimator, ABC):
             raise InvalidInput(
                 f"replicas={replicas} given with a checkpoint; expected one replica."
             )
-        validate(data)
+        validate(data, features_needed=self.needs_features)
+        data = sized(data)
+        refuse_unseen(data)
         seed = self.random_state
         seed = secrets.randbits(31) if seed is None else int(seed)
         device = resolve_device(self.device)
@@ -129,19 +137,20 @@ class GraphClassifier(BaseEstimator, ABC):
             for number in range(replicas)
         ]
         trained = self._train(_without_test_labels(data), runs)
-        self._store(data, runs[0], trained[0])
+        nodes = NodeKeys.of(data)
+        self._store(data, nodes, runs[0], trained[0])
         self.replicas_ = [self]
         for run, result in zip(runs[1:], trained[1:], strict=True):
             other = clone(self).set_params(random_state=run.seed)
-            other._store(data, run, result)
+            other._store(data, nodes, run, result)
             other.replicas_ = [other]
             self.replicas_.append(other)
         return self
 
-    def _store(self, data: Data, run: "Run", outcome: Outcome) -> None:
+    def _store(self, data: Data, nodes: NodeKeys, run: "Run", outcome: Outcome) -> None:
         progress = outcome.progress
         assert progress.best is not None
-        self.model_ = outcome.model
+        self.model_ = replace(outcome.model, nodes=nodes)
         self.seed_ = run.seed
         self.num_classes_ = num_classes(data)
         self.history_ = progress.history
@@ -163,10 +172,16 @@ class GraphClassifier(BaseEstimator, ABC):
 
     @final
     def predict_proba(self, data: Data) -> Tensor:
-        """Class probabilities of every node of ``data``, ``[nodes, classes]``."""
+        """Class probabilities of every node of ``data``, ``[nodes, classes]``.
+
+        The graph need not be the one of the fit: edges that it had keep their strength,
+        others get one by what the method learned. Nodes are matched by ``node_id``, or
+        else by position and features.
+        """
         check_is_fitted(self, "model_")
-        validate(data, labels_needed=False)
-        return self.model_.probabilities(data).cpu()
+        needed = self.needs_features
+        validate(data, labels_needed=False, features_needed=needed)
+        return self.model_.probabilities(sized(data)).cpu()
 
     @final
     def predict(self, data: Data) -> Tensor:
@@ -182,7 +197,7 @@ class GraphClassifier(BaseEstimator, ABC):
             mask: ``"test"``, ``"val"``, ``"train"``, or a boolean tensor ``[nodes]``.
         """
         predicted = self.predict(data)
-        chosen = scored_nodes(data, mask)
+        chosen = scored_nodes(sized(data), mask)
         return float((predicted == data.y.cpu())[chosen].double().mean())
 
     @final
@@ -229,6 +244,10 @@ class Run:
             checkpoint,
             self.watcher,
         )
+
+    def watched_by(self, watcher: Watcher | None) -> "Run":
+        """The same run with another watcher, and without a checkpoint."""
+        return Run(self._estimator, self._data, self.seed, self.device, None, watcher)
 
     def fingerprint(self) -> str:
         """Hash of graph, parameters and seed; only worth computing for a checkpoint."""

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -24,12 +24,20 @@ def fingerprint(method: str, parameters: dict[str, Any], data: Data) -> str:
     text = json.dumps([method, parameters], sort_keys=True, default=_describe)
     digest = hashlib.sha256(text.encode())
     labelled = data.train_mask | data.val_mask
-    x = data.x.to_dense() if data.x.layout != torch.strided else data.x
-    parts = (x, data.edge_index, data.train_mask, data.val_mask, data.y[labelled])
-    for tensor in parts:
+    parts = (data.edge_index, data.train_mask, data.val_mask, data.y[labelled])
+    for tensor in (*_numbers(data.x), *parts):
         digest.update(f"{tensor.dtype}{list(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
     return digest.hexdigest()
+
+
+def _numbers(x: Tensor | None) -> tuple[Tensor, ...]:
+    """The tensors that features consist of; a sparse matrix may be huge when dense."""
+    if x is None:
+        return ()
+    if x.layout == torch.strided:
+        return (x,)
+    return x.crow_indices(), x.col_indices(), x.values()
 
 
 def _describe(value: object) -> str:

@@ -11,8 +11,12 @@ from torch_geometric.data import Data
 from gsebo.backbone import Backbone
 from gsebo.backbone.base import Features
 from gsebo.data import CanonicalGraph, canonicalise
-from gsebo.errors import InvalidInput
-from gsebo.sparse import Pattern, make_features
+from gsebo.data.node_match import NodeKeys, find_entries
+from gsebo.data.preparation import Preparation, given_features
+from gsebo.data.sizes import sized
+from gsebo.methods.extended_member import edges_of, extended_member
+from gsebo.methods.extension import Extension, KnownEntries, VanillaForNew
+from gsebo.sparse import make_features
 from gsebo.structure import Topology
 from gsebo.training import Member
 
@@ -30,6 +34,10 @@ class FittedModel:
         num_features: Number of feature columns.
         members: Networks on graphs of their own whose mean predicts; without any, the
             network runs on ``graph`` with ``strengths``. Weights are named.
+        nodes: What the nodes of the fit are known by; ``None``: their position.
+        extension: Finds strengths for a graph that is not the one of the fit; without
+            any, new edges get the vanilla weight.
+        preparation: What is done to the features before the network reads them.
     """
 
     backbone: Backbone
@@ -39,34 +47,78 @@ class FittedModel:
     learned: bool
     num_features: int
     members: tuple[Member, ...] = ()
+    nodes: NodeKeys | None = None
+    extension: Extension | None = None
+    preparation: Preparation | None = None
 
     @torch.no_grad()
     def probabilities(self, data: Data) -> Tensor:
         """Class probabilities of every node of ``data``, ``[nodes, classes]``."""
-        if data.x.shape[1] != self.num_features:
-            raise InvalidInput(
-                f"the graph has {data.x.shape[1]} features per node; expected "
-                f"{self.num_features}, as in the graph of the fit."
-            )
+        if self.preparation is None:
+            x = given_features(data, self.num_features)
+        else:
+            x = self.preparation.features(data)
         device, dtype = self.strengths.device, self.strengths.dtype
         graph = canonicalise(data)
         topology = Topology.of(
             graph, self_loops=self.backbone.self_loops, device=device
         )
-        strengths = self._strengths_for(graph, topology)
-        features = make_features(data.x, dtype, device)
-        if self.members:
-            return self._mean_probability(features)
+        features = make_features(x, dtype, device)
+        members, strengths = self.members, self.strengths
+        known = self._known(data, graph)
+        if known is not None:
+            strengths = self._strengths_for(known, topology, features)
+            members = tuple(
+                extended_member(member, self.graph, known, topology, strengths)
+                for member in members
+            )
+        if members:
+            return self._mean_probability(features, members)
         logits = self.backbone(features, topology.pattern, strengths, None)
         return softmax(logits, dim=-1)
 
-    def _mean_probability(self, features: Features) -> Tensor:
+    def new_in(self, data: Data) -> tuple[int, int]:
+        """How many nodes and edges of ``data`` the graph of the fit does not have."""
+        data = sized(data)
+        known = self._known(data, canonicalise(data))
+        return (0, 0) if known is None else (known.num_new_nodes, known.num_new_edges)
+
+    def _known(self, data: Data, graph: CanonicalGraph) -> KnownEntries | None:
+        """What is known of a graph from the fit; ``None`` of the fit's own graph."""
+        fitted = self.nodes or NodeKeys(self.graph.num_nodes)
+        same = graph.fingerprint() == self.graph.fingerprint()
+        if same and fitted.may_be(data):
+            return None
+        node = fitted.find(NodeKeys.of(data))
+        entry = find_entries(
+            self.graph.edge_index.cpu(),
+            self.graph.num_nodes,
+            graph,
+            node,
+            self_loops=self.backbone.self_loops,
+        )
+        device = self.strengths.device
+        return KnownEntries(
+            entry.to(device), node.to(device), graph.num_edges, self.strengths
+        )
+
+    def _strengths_for(
+        self, known: KnownEntries, topology: Topology, features: Features
+    ) -> Tensor:
+        if not self.learned:
+            return self.backbone.initial_strength(topology.pattern)
+        extension = self.extension or VanillaForNew()
+        return extension.strengths(known, topology, features, self.backbone)
+
+    def _mean_probability(
+        self, features: Features, members: tuple[Member, ...]
+    ) -> Tensor:
         total: Tensor | None = None
-        for propagation, weights in self.members:
+        for propagation, weights in members:
             logits = functional_call(
                 self.backbone, weights or {}, (features, *propagation, None)
             )
-            share = softmax(logits, dim=-1) / len(self.members)
+            share = softmax(logits, dim=-1) / len(members)
             total = share if total is None else total + share
         assert total is not None
         return total
@@ -81,7 +133,7 @@ class FittedModel:
         if not self.members:
             return self.graph.edge_index, self.strengths
         edges = torch.cat(
-            [_edges_of(propagation.pattern) for propagation, _ in self.members], dim=1
+            [edges_of(propagation.pattern) for propagation, _ in self.members], dim=1
         )
         loops = self.backbone.self_loops
         union = Topology.from_edges(
@@ -107,18 +159,6 @@ class FittedModel:
         new = ~torch.isin(keys, known)
         return edges[:, new].cpu(), mean[: edges.shape[1]][new].cpu()
 
-    def _strengths_for(self, graph: CanonicalGraph, topology: Topology) -> Tensor:
-        if graph.fingerprint() == self.graph.fingerprint():
-            return self.strengths
-        if not self.learned:
-            return self.backbone.initial_strength(topology.pattern)
-        raise InvalidInput(
-            f"the graph has {graph.num_nodes} nodes and {graph.num_edges} edges and is "
-            f"not the one of the fit ({self.graph.num_nodes} nodes and "
-            f"{self.graph.num_edges} edges); expected the same graph, because one "
-            "strength per edge was learned and says nothing about other edges."
-        )
-
     def in_user_order(self, strengths: Tensor) -> Tensor:
         """Map ``[..., entries]`` to the edges of the user's ``edge_index``."""
         edges, loops = self._parts(strengths)
@@ -136,9 +176,3 @@ class FittedModel:
         edges = strengths[..., : self.graph.num_edges]
         loops = strengths[..., self.graph.num_edges :]
         return edges, loops if loops.shape[-1] else None
-
-
-def _edges_of(pattern: Pattern) -> Tensor:
-    """The entries between different nodes, as ``[2, edges]``."""
-    edges = torch.stack([pattern.column_of_entry, pattern.row_of_entry])
-    return edges[:, edges[0] != edges[1]]

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import softmax
 
 from gsebo.bilevel import Tree
+from gsebo.methods.choice import Choice
 from gsebo.methods.fitted import FittedModel
 from gsebo.methods.prepare import PreparedGraph
 from gsebo.structure import Propagation, Topology
@@ -26,11 +27,13 @@ class Outcome(NamedTuple):
         model: What predicts.
         progress: History of the training, and which step was kept.
         probability: Class probabilities on the graph of the fit, ``[nodes, classes]``.
+        choice: What was decided on the way, where the method chooses.
     """
 
     model: FittedModel
     progress: Progress
     probability: Tensor
+    choice: Choice | None = None
 
 
 @torch.no_grad()
@@ -106,7 +109,7 @@ def told_of(prepared: PreparedGraph, outcome: Outcome) -> Outcome:
         strengths=torch.cat([edges, on_loops], dim=-1) if loops else edges,
         start=model.backbone.initial_strength(own.pattern),
         learned=True,
-        members=(Member(propagation),),
+        members=model.members or (Member(propagation),),
     )
     return outcome._replace(model=told, probability=told.probabilities(prepared.data))
 

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch_geometric import __version__ as pyg_version
@@ -15,6 +14,7 @@ from torch_geometric.data import Data
 
 from gsebo.backbone import PyGBackbone
 from gsebo.data import CanonicalGraph
+from gsebo.data.node_match import NodeKeys
 from gsebo.errors import InputWarning, InvalidInput
 from gsebo.files import (
     check_writable,
@@ -25,8 +25,16 @@ from gsebo.files import (
 )
 from gsebo.lookup import lookup
 from gsebo.methods.base import GraphClassifier
+from gsebo.methods.choice_files import (
+    choice_facts,
+    network_of,
+    preparation_tensors,
+    restore_choice,
+)
+from gsebo.methods.extension_files import extension_from, extension_tensors
 from gsebo.methods.fitted import FittedModel
 from gsebo.methods.member_files import member_tensors, members_from
+from gsebo.methods.plain import plain_parameters
 from gsebo.methods.prepare import NetworkChoices
 from gsebo.methods.registry import METHODS
 from gsebo.structure import Topology
@@ -37,6 +45,7 @@ _FORMAT = 1
 _FACTS = "model.json"
 _TENSORS = "model.safetensors"
 _WEIGHT = "weight:"
+_NODE_HASH, _NODE_ID = "node_hash", "node_id"
 # What building a network from a wrong description may raise.
 _MISFITS = (LookupError, MemoryError, RuntimeError, TypeError, ValueError)
 
@@ -56,12 +65,15 @@ def save_model(model: GraphClassifier, folder: Path, dataset: str | None) -> Non
         # For `gsebo inspect` only: a fit never reads the labels of test nodes.
         "labels": model.graph_.y,
         **member_tensors(fitted.members),
+        **_node_tensors(fitted),
+        **preparation_tensors(fitted.preparation),
+        **extension_tensors(fitted),
     }
     write_tensors(folder / _TENSORS, tensors, {"format": _FORMAT})
     facts = {
         "format": _FORMAT,
         "method": _method_name(model),
-        "parameters": _plain_parameters(model),
+        "parameters": plain_parameters(model.get_params(deep=False)),
         "dataset": dataset,
         "seed": model.seed_,
         "num_nodes": graph.num_nodes,
@@ -69,6 +81,7 @@ def save_model(model: GraphClassifier, folder: Path, dataset: str | None) -> Non
         "num_classes": model.num_classes_,
         "learned": fitted.learned,
         "best_step": model.best_step_,
+        **choice_facts(model),
         "history": [asdict(record) for record in model.history_],
         "versions": {
             "gsebo": __version__,
@@ -193,8 +206,9 @@ def _restore(
         for name, tensor in tensors.items()
         if name.startswith(_WEIGHT)
     }
-    _check_sizes(model.network(), weights)
-    network = model.network().build(facts["num_features"], facts["num_classes"])
+    choices = network_of(model, facts)
+    _check_sizes(choices, weights)
+    network = choices.build(facts["num_features"], facts["num_classes"])
     network = network.to(tensors["strengths"].dtype)
     if isinstance(network, PyGBackbone):
         topology = Topology.of(graph, self_loops=network.self_loops, device="cpu")
@@ -209,6 +223,9 @@ def _restore(
         learned=facts["learned"],
         num_features=facts["num_features"],
         members=members_from(tensors, network, graph.num_nodes),
+        # Older models have neither: their nodes are known by position alone.
+        nodes=NodeKeys(graph.num_nodes, tensors.get(_NODE_HASH), tensors.get(_NODE_ID)),
+        extension=extension_from(model, facts, tensors, network),
     )
     model.seed_ = facts["seed"]
     model.num_classes_ = facts["num_classes"]
@@ -217,6 +234,14 @@ def _restore(
     model.probability_ = tensors["probability"]
     edges = graph.user_edge_index()
     model.restore_graph(Data(edge_index=edges, y=tensors["labels"]))
+    restore_choice(model, facts, tensors)
+
+
+def _node_tensors(fitted: FittedModel) -> dict[str, Tensor]:
+    """What the nodes are known by, as far as there is anything."""
+    nodes = fitted.nodes or NodeKeys(fitted.graph.num_nodes)
+    found = {_NODE_HASH: nodes.row_hash, _NODE_ID: nodes.node_id}
+    return {name: keys for name, keys in found.items() if keys is not None}
 
 
 def _check_sizes(network: NetworkChoices, weights: dict[str, Tensor]) -> None:
@@ -238,23 +263,6 @@ def _method_name(model: GraphClassifier) -> str:
     raise InvalidInput(
         f"{type(model).__name__} is not registered; expected one of {list(METHODS)}."
     )
-
-
-def _plain_parameters(model: GraphClassifier) -> dict[str, Any]:
-    """Parameters as JSON; what is code is only named."""
-    plain: dict[str, Any] = {}
-    for name, value in model.get_params(deep=False).items():
-        if isinstance(value, np.generic):
-            value = value.item()
-        if isinstance(value, torch.device):
-            value = str(value)
-        try:
-            json.dumps(value)
-            plain[name] = value
-        except TypeError:
-            kind = value if isinstance(value, type) else type(value)
-            plain[name] = {"code": f"{kind.__module__}.{kind.__qualname__}"}
-    return plain
 
 
 def _sha256(path: Path) -> str:

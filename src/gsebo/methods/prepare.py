@@ -13,7 +13,7 @@ from gsebo.data import canonicalise, num_classes
 from gsebo.errors import InvalidInput
 from gsebo.methods.parameters import require_count, require_share
 from gsebo.sparse import make_features
-from gsebo.structure import Structure, Topology
+from gsebo.structure import Ground, Structure, Topology
 from gsebo.training import NodeClassification, Task
 
 
@@ -155,6 +155,7 @@ def make_problem(
     outer_nodes: Tensor,
     weight_decay: float,
     seed: int,
+    candidate: Tensor | None = None,
 ) -> NodeClassification:
     """Lay the network and the structure over a graph.
 
@@ -165,12 +166,22 @@ def make_problem(
         outer_nodes: Nodes of the outer loss.
         weight_decay: Of the inner loss.
         seed: Of the initial weights and of the dropout masks.
+        candidate: Which edges are not the user's but may become part of the graph.
     """
     task = make_task(prepared, network, weight_decay=weight_decay, seed=seed)
     start = task.backbone.initial_strength(task.graph.pattern).detach()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        structure.setup(task.graph, start, task.backbone.num_propagations)
+        structure.setup(
+            Ground(
+                graph=task.graph,
+                start=start,
+                num_layers=task.backbone.num_propagations,
+                features=task.features,
+                normalise=task.backbone.normalise,
+                candidate=candidate,
+            )
+        )
     return NodeClassification(
         backbone=task.backbone,
         structure=structure,

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 from gsebo.methods.adaedge import AdaEdge
+from gsebo.methods.amortised import Amortised
+from gsebo.methods.auto import Auto
 from gsebo.methods.base import GraphClassifier
 from gsebo.methods.bgcn import BGCN
 from gsebo.methods.dropedge import DropEdge
@@ -56,6 +58,12 @@ METHODS: dict[str, MethodInfo] = {
         "Graph Structure Learning with Bi-level Optimization",
         cost="O(edges); 3 to 4 times the network's training",
     ),
+    "amortised": MethodInfo(
+        Amortised,
+        "edge strengths by one learned function of both ends, also for new nodes",
+        "this project, after Graph Structure Learning with Bi-level Optimization",
+        cost="O(edges); 10 to 15 times the network's training",
+    ),
     "vanilla": MethodInfo(Vanilla, "the backbone on the given graph", "-"),
     "frozen": MethodInfo(
         Frozen, "control: GSEBO's schedule, structure fixed", "arXiv 2605.07577"
@@ -74,6 +82,12 @@ METHODS: dict[str, MethodInfo] = {
         "control: edge strengths by the training loss alone",
         "Graph Structure Learning with Bi-level Optimization",
         cost="O(edges)",
+    ),
+    "auto": MethodInfo(
+        Auto,
+        "the best of several methods, features and lengths, by held-out labels",
+        "-",
+        cost="about three times that of its candidates together",
     ),
     "mlp": MethodInfo(MLPControl, "control: no edges at all", "-"),
     "adaedge": MethodInfo(

@@ -15,7 +15,7 @@ def scored_nodes(data: Data, mask: str | Tensor) -> Tensor:
         InvalidInput: It is no such mask, holds no node, or the graph has no labels.
     """
     chosen = _named_mask(data, mask) if isinstance(mask, str) else mask
-    num_nodes = data.x.shape[0]
+    num_nodes = int(data.num_nodes)
     if not isinstance(chosen, Tensor) or chosen.dtype != torch.bool:
         raise InvalidInput(
             f"mask={mask!r} given; expected 'test', 'val', 'train' or a bool tensor."

@@ -1,9 +1,11 @@
 """Accuracies of a recipe, beside the paper's, as a sheet."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from gsebo.data import NoiseSpec, level_in_words
+from gsebo.data.noise_kinds import INTER_CLASS
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Cell
 from gsebo.report.curve_table import curve_table
@@ -11,6 +13,7 @@ from gsebo.report.entry import SIGNIFICANT, Entry, entries
 from gsebo.report.evidence import Evidence
 from gsebo.report.gain_table import gain_table
 from gsebo.report.names import backbone_title, dataset_title, method_title
+from gsebo.report.noise_levels import levels_by_kind, measured_by
 from gsebo.report.strength_table import strength_tables
 from gsebo.report.table import Content, Group, Missing, Row, Sheet, Table, Value
 
@@ -22,8 +25,8 @@ _BESIDE = ("paper", "ours", "difference")
 def accuracy_sheet(evidence: Evidence, *, brackets: bool = False) -> Sheet:
     """Lay out what is stored for a recipe.
 
-    Columns are datasets; where cells differ by their false edges there is a table for
-    each dataset, and columns are numbers of false edges. What became of the edges
+    Columns are datasets; where cells differ by their noise there is a table for each
+    dataset and kind of noise, and columns are levels of it. What became of the edges
     follows where the recipe is about them, and curves where they are stored.
 
     Args:
@@ -41,18 +44,14 @@ def accuracy_sheet(evidence: Evidence, *, brackets: bool = False) -> Sheet:
             "takes one of its networks."
         )
     seeds = _usual_seeds(evidence)
-    noisy = len({cell.noise for cell in found}) > 1
+    noise = {cell.noise for cell in found}
     tables: list[Table] = []
-    if noisy:
+    if len(noise) > 1:
         for dataset in dict.fromkeys(cell.dataset for cell in found):
             part = {c: one for c, one in found.items() if c.dataset == dataset}
-            title = f"{dataset_title(dataset)}, by the number of false edges"
-            shown = _table(title, part, seeds, brackets, by_noise=True)
-            tables.append(replace(shown, dataset=dataset))
-            if gains := gain_table(part.values()):
-                tables.append(gains)
+            tables += _tables_by_noise(dataset, part, seeds, brackets)
     else:
-        tables.append(_table("", found, seeds, brackets, by_noise=False))
+        tables.append(_table("", found, seeds, brackets))
     recipe = evidence.recipe
     if recipe.shows_edges:
         tables += strength_tables(evidence)
@@ -80,16 +79,35 @@ def _usual_seeds(evidence: Evidence) -> int:
     return max(numbers, default=evidence.recipe.seeds)
 
 
+def _tables_by_noise(
+    dataset: str, found: Mapping[Cell, Entry], seeds: int, brackets: bool
+) -> Iterator[Table]:
+    for kind, levels in levels_by_kind(cell.noise for cell in found).items():
+        part = {cell: one for cell, one in found.items() if cell.noise in levels}
+        title = f"{dataset_title(dataset)}, by {measured_by(kind)}"
+        shown = _table(title, part, seeds, brackets, levels)
+        yield replace(shown, dataset=dataset, noise=kind)
+        # The paper prints gains, and those of this kind only.
+        gains = gain_table(part.values()) if kind == INTER_CLASS else None
+        if gains:
+            yield gains
+
+
 def _table(
     title: str,
     found: Mapping[Cell, Entry],
     seeds: int,
     brackets: bool,
-    *,
-    by_noise: bool,
+    levels: Sequence[NoiseSpec] = (),
 ) -> Table:
-    places = [(cell.noise if by_noise else cell.dataset) for cell in found]
-    columns = sorted(set(places)) if by_noise else list(dict.fromkeys(places))
+    """Lay entries out by dataset, or by levels of noise where there are some."""
+    places = [(cell.noise if levels else cell.dataset) for cell in found]
+    datasets = dict.fromkeys(cell.dataset for cell in found)
+    titles: dict[NoiseSpec, str] = (
+        {level: level_in_words(level) for level in levels}
+        if levels
+        else {dataset: dataset_title(dataset) for dataset in datasets}
+    )
     by_row: dict[tuple[str, str, str], dict[object, Entry]] = {}
     for place, (cell, entry) in zip(places, found.items(), strict=True):
         by_row.setdefault((cell.row, cell.method, cell.setting), {})[place] = entry
@@ -98,11 +116,11 @@ def _table(
     rows = []
     for network in dict.fromkeys(key[0] for key in by_row):
         section = {key: line for key, line in by_row.items() if key[0] == network}
-        best = {place: _best(section.values(), place) for place in columns}
+        best = {place: _best(section.values(), place) for place in titles}
         for (_, method, setting), line in section.items():
             words = (method_title(method), *([setting] if settings else []))
             contents: list[Content] = []
-            for place in columns:
+            for place in titles:
                 known = line.get(place)
                 ours = _ours(known, seeds, best[place], brackets)
                 contents += _beside(known, ours) if beside else [ours]
@@ -111,13 +129,9 @@ def _table(
     return Table(
         title=title,
         labels=("network", "method", *(["setting"] if settings else [])),
-        groups=tuple(Group(_heading(place), headings) for place in columns),
+        groups=tuple(Group(heading, headings) for heading in titles.values()),
         rows=tuple(rows),
     )
-
-
-def _heading(place: str | int) -> str:
-    return dataset_title(place) if isinstance(place, str) else str(place)
 
 
 def _best(section: Iterable[Mapping[object, Entry]], place: object) -> float | None:

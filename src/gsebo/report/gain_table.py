@@ -12,7 +12,7 @@ def gain_table(found: Iterable[Entry]) -> Table | None:
     """Relative gains of GSEBO over vanilla, by false edges.
 
     Args:
-        found: Entries of one dataset.
+        found: Entries of one dataset; other noise is left out.
 
     Returns:
         A line for each network, with the paper's gain where it prints one; ``None``
@@ -20,9 +20,10 @@ def gain_table(found: Iterable[Entry]) -> Table | None:
     """
     lines: dict[tuple[str, str], dict[int, Entry]] = {}
     for one in found:
-        if one.cell.method == "gsebo" and one.gain is not None:
-            place = (one.cell.row, one.cell.setting)
-            lines.setdefault(place, {})[one.cell.noise] = one
+        count = one.cell.noise
+        known = one.cell.method == "gsebo" and one.gain is not None
+        if known and isinstance(count, int):
+            lines.setdefault((one.cell.row, one.cell.setting), {})[count] = one
     if not lines:
         return None
     levels = sorted({level for line in lines.values() for level in line})

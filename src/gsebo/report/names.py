@@ -35,6 +35,10 @@ _DATASETS = {
     "terrorist": "Terrorist",
     "air-usa": "Air-USA",
     "pubmed": "Pubmed",
+    "amazon-computers": "Amazon Computers",
+    "minesweeper": "Minesweeper",
+    "texas": "Texas",
+    "wordnet-lexname": "WordNet",
 }
 
 

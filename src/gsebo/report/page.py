@@ -40,6 +40,7 @@ _ORDER = (
     "overfitting",
     "inter_class",
     "factors",
+    "robustness_extended",
 )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
+from gsebo.data import level_in_words, noise_parts
 from gsebo.report.figures import Tags
 from gsebo.report.formats.style import Style, written
 from gsebo.report.names import backbone_title, dataset_title, method_title
@@ -88,8 +89,8 @@ def page_table(table: Table, plan: Outline, trials: list[CellTrials]) -> PageTab
     anchors: dict[tuple[str, ...], str] = {
         (*_titles(one), place): one.anchor
         for one in trials
-        if table.dataset in ("", one.cell.dataset)
-        for place in (dataset_title(one.cell.dataset), str(one.cell.noise))
+        if table.dataset in ("", one.cell.dataset) and _has_noise(table, one)
+        for place in (dataset_title(one.cell.dataset), level_in_words(one.cell.noise))
     }
     rows = []
     for row in table.rows:
@@ -118,6 +119,11 @@ def _cell(
         kind = "worse" if sign < 0 else "better" if sign > 0 else "number"
     # `written` escapes whatever is not one of the signs above.
     return PageCell(Markup(written(content, _STYLE)), kind, tags, anchor, first)
+
+
+def _has_noise(table: Table, trials: CellTrials) -> bool:
+    noise = trials.cell.noise
+    return not noise or table.noise in ("", noise_parts(noise)[0])
 
 
 def _titles(trials: CellTrials) -> tuple[str, str, str]:

@@ -2,17 +2,19 @@
 
 from dataclasses import replace
 
+from gsebo.data import level_in_words
 from gsebo.experiments import Cell
 from gsebo.report.edge_groups import EdgeGroup, edge_groups
 from gsebo.report.evidence import Evidence
 from gsebo.report.names import backbone_title, dataset_title
+from gsebo.report.noise_levels import levels_by_kind, measured_by
 from gsebo.report.table import Content, Group, Missing, Row, Table, Value
 
 _TITLE = "Strength relative to the start, in percent"
 
 
 def strength_tables(evidence: Evidence) -> list[Table]:
-    """Mean strengths of each network: by dataset, and by the number of false edges."""
+    """Mean strengths of each network: by dataset, and by each kind of noise."""
     found = {cell: edge_groups(results) for cell, results in evidence.results.items()}
     known = {cell: groups for cell, groups in found.items() if groups}
     tables = []
@@ -25,9 +27,16 @@ def strength_tables(evidence: Evidence) -> list[Table]:
             for cell, groups in known.items()
             if cell.dataset == dataset and cell.noise
         }
-        title = f"{_TITLE}: {dataset_title(dataset)}, by the number of false edges"
-        shown = _table(title, noisy, ("within", "between", "false"))
-        tables.append(replace(shown, dataset=dataset))
+        for kind, levels in levels_by_kind(cell.noise for cell in noisy).items():
+            part = {
+                cell: groups
+                for level in levels
+                for cell, groups in noisy.items()
+                if cell.noise == level
+            }
+            title = f"{_TITLE}: {dataset_title(dataset)}, by {measured_by(kind)}"
+            shown = _table(title, part, ("within", "between", "false"))
+            tables.append(replace(shown, dataset=dataset, noise=kind))
     return tables
 
 
@@ -58,7 +67,7 @@ def _table(
 
 
 def _column(cell: Cell) -> str:
-    return str(cell.noise) if cell.noise else dataset_title(cell.dataset)
+    return level_in_words(cell.noise) if cell.noise else dataset_title(cell.dataset)
 
 
 def _content(group: EdgeGroup | None) -> Content:

@@ -79,6 +79,7 @@ class Table:
         groups: Headings of the contents.
         rows: The lines.
         dataset: Name of the only dataset that it is about, if there is one.
+        noise: Kind of the noise whose levels are columns, if they are.
     """
 
     title: str
@@ -86,6 +87,7 @@ class Table:
     groups: tuple[Group, ...]
     rows: tuple[Row, ...]
     dataset: str = ""
+    noise: str = ""
 
     def __post_init__(self) -> None:
         columns = sum(len(group.columns) for group in self.groups)

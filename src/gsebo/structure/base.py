@@ -1,28 +1,51 @@
 """What a structure is: something learnable that says how much each entry counts."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from gsebo.sparse import Pattern, SparseFeatures
 from gsebo.structure.topology import Topology
+
+Normalise = Callable[[Pattern, Tensor], Tensor]
+"""From entries and their weights ``[..., entries]`` to strengths."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ground:
+    """What a structure is laid over.
+
+    Attributes:
+        graph: The entries.
+        start: Strengths of the vanilla propagation, ``[entries]``.
+        num_layers: Number of propagations of the network.
+        features: Of the nodes, ``[nodes, channels]``.
+        normalise: The network's own propagation of a weighted graph.
+        candidate: Which edges are not of the user's graph, but may become part of it,
+            bool ``[edges]``; ``None`` where there are none.
+    """
+
+    graph: Topology
+    start: Tensor
+    num_layers: int
+    features: Tensor | SparseFeatures
+    normalise: Normalise
+    candidate: Tensor | None = None
 
 
 class Structure(nn.Module, ABC):
     """Strength of every entry of a graph, with parameters learned by the outer problem.
 
     A structure is configured by its constructor, laid over a graph by :meth:`setup`,
-    and evaluated by :meth:`forward`. At the start it must give the vanilla propagation.
+    and evaluated by :meth:`forward`. At the start it must give the vanilla propagation
+    of the user's graph.
     """
 
     @abstractmethod
-    def setup(self, graph: Topology, start: Tensor, num_layers: int) -> None:
-        """Create the parameters for ``graph``.
-
-        Args:
-            graph: The entries.
-            start: Strengths of the vanilla propagation, ``[entries]``.
-            num_layers: Number of propagations of the backbone.
-        """
+    def setup(self, ground: Ground) -> None:
+        """Create the parameters for a graph."""
 
     @abstractmethod
     def forward(self, graph: Topology, state: Tensor | None = None) -> Tensor:
@@ -30,8 +53,8 @@ class Structure(nn.Module, ABC):
 
         Args:
             graph: The entries.
-            state: Class probabilities of the nodes so far, for structures that use
-                them.
+            state: Class probabilities of the nodes so far, ``[..., nodes, classes]``,
+                for structures that use them.
         """
 
     @abstractmethod

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gsebo.errors import InvalidInput
-from gsebo.structure.base import Structure
+from gsebo.structure.base import Ground, Structure
 from gsebo.structure.topology import Topology
 
 InitialStrength = Literal["vanilla", "uniform", "ones", "random"]
@@ -57,8 +57,9 @@ class EdgeStrength(Structure):
         self.learn_self_loops = learn_self_loops
         self.initial_strength = initial_strength
 
-    def setup(self, graph: Topology, start: Tensor, num_layers: int) -> None:
+    def setup(self, ground: Ground) -> None:
         """Start at the vanilla strengths, one parameter per learned entry."""
+        graph, start = ground.graph, ground.start
         learned = graph.num_entries if self.learn_self_loops else graph.num_edges
         owner = _pair_of_entry(graph)[:learned] if self.tied else None
         # A parameter may move as far as each of its entries stays inside [0, 1].
@@ -71,7 +72,7 @@ class EdgeStrength(Structure):
             upper = upper.new_full((size,), 1.0).scatter_reduce_(
                 0, owner, upper, "amin"
             )
-        shape = (num_layers, lower.numel()) if self.per_layer else lower.shape
+        shape = (ground.num_layers, lower.numel()) if self.per_layer else lower.shape
         change = self._first_change(start[:learned], owner, lower.numel())
         change = torch.clamp(change, lower, upper).expand(shape)
         self.change = nn.Parameter(change.clone())

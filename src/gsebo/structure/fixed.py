@@ -5,7 +5,7 @@ from typing import final
 from torch import Tensor
 
 from gsebo.errors import InvalidInput
-from gsebo.structure.base import Structure
+from gsebo.structure.base import Ground, Structure
 from gsebo.structure.topology import Topology
 
 
@@ -24,8 +24,9 @@ class Fixed(Structure):
         super().__init__()
         self._given = strengths
 
-    def setup(self, graph: Topology, start: Tensor, num_layers: int) -> None:
+    def setup(self, ground: Ground) -> None:
         """Keep the strengths."""
+        start, num_layers = ground.start, ground.num_layers
         given = self._given
         if given is None:
             self.register_buffer("start", start)

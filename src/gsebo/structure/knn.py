@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from gsebo.sparse import SparseFeatures, row_sum
+from gsebo.sparse import SparseFeatures
+from gsebo.sparse.unit_rows import unit_rows
 
 # Numbers held at a time: 64 MiB in single precision.
 _CHUNK = 1 << 24
@@ -27,26 +28,13 @@ def nearest_neighbours(features: Tensor | SparseFeatures, k: int) -> Tensor:
     num_nodes, channels = features.shape
     k = min(k, num_nodes - 1)
     rows = max(_CHUNK // (num_nodes + channels), 1)
-    unit = _unit_rows(features)
+    unit = unit_rows(features)
     found = [
         _most_similar(_similarity(unit, start, min(start + rows, num_nodes)), start, k)
         for start in range(0, num_nodes, rows)
     ]
     target = torch.arange(num_nodes, device=features.device).repeat_interleave(k)
     return torch.stack([torch.cat(found), target])
-
-
-def _unit_rows(features: Tensor | SparseFeatures) -> Tensor | SparseFeatures:
-    if isinstance(features, Tensor):
-        return features * _inverse_root(features.square().sum(-1, keepdim=True))
-    scale = _inverse_root(row_sum(features.pattern, features.values.square()))
-    return SparseFeatures(
-        features.pattern, features.values * scale[features.pattern.row_of_entry]
-    )
-
-
-def _inverse_root(squares: Tensor) -> Tensor:
-    return torch.where(squares > 0, squares, 1).rsqrt()
 
 
 def _similarity(unit: Tensor | SparseFeatures, start: int, stop: int) -> Tensor:

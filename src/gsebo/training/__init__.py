@@ -2,6 +2,11 @@
 
 from gsebo.training.bilevel import train_bilevel as train_bilevel
 from gsebo.training.checkpoint import Checkpoint as Checkpoint
+from gsebo.training.cross_fit import CrossFit as CrossFit
+from gsebo.training.cross_fit import train_cross_fitted as train_cross_fitted
+from gsebo.training.division import Division as Division
+from gsebo.training.division import Folds as Folds
+from gsebo.training.division import Redrawn as Redrawn
 from gsebo.training.history import StepRecord as StepRecord
 from gsebo.training.history import Watcher as Watcher
 from gsebo.training.joint import train_joint as train_joint

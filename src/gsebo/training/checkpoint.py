@@ -38,7 +38,7 @@ class Checkpoint:
         self.resume = resume
         self._last = time.monotonic()
 
-    def stage(self, number: int) -> "Checkpoint":
+    def stage(self, name: int | str) -> "Checkpoint":
         """Where one of several trainings of a fit saves its own progress.
 
         A training that had ended is loaded as it ended, so that the next one goes on.
@@ -46,7 +46,7 @@ class Checkpoint:
         other = Checkpoint(
             self.path.parent, every_seconds=self.every_seconds, resume=self.resume
         )
-        other.path = self.path.with_name(_STAGE.format(number))
+        other.path = self.path.with_name(_STAGE.format(name))
         return other
 
     def prepare(self) -> None:
@@ -60,14 +60,10 @@ class Checkpoint:
             fingerprint: Of graph, parameters and seed; another fit's file is refused.
             device: Where the tensors are wanted.
         """
-        if not self.resume or not self.path.exists():
+        found = self.read(fingerprint)
+        if found is None:
             return None
-        tensors, facts = read_tensors(self.path, "a checkpoint")
-        if facts.get("fingerprint") != fingerprint:
-            raise InvalidInput(
-                f"{self.path} belongs to a fit with another graph, seed or parameters; "
-                "expected the same ones, or start anew without resuming"
-            )
+        tensors, facts = found
         try:
             trees = {
                 name: _pick(tensors, name, facts["order"][name], device)
@@ -78,6 +74,22 @@ class Checkpoint:
             raise InvalidInput(
                 f"{self.path} is damaged ({error!r}); expected a whole checkpoint"
             ) from error
+
+    def read(self, fingerprint: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Return what the file holds, if there is anything to resume.
+
+        Args:
+            fingerprint: Of graph, parameters and seed; another fit's file is refused.
+        """
+        if not self.resume or not self.path.exists():
+            return None
+        tensors, facts = read_tensors(self.path, "a checkpoint")
+        if facts.get("fingerprint") != fingerprint:
+            raise InvalidInput(
+                f"{self.path} belongs to a fit with another graph, seed or parameters; "
+                "expected the same ones, or start anew without resuming"
+            )
+        return tensors, facts
 
     def save(self, progress: Progress, fingerprint: str, *, force: bool) -> None:
         """Write the progress if it is due."""

@@ -1,6 +1,6 @@
 """Node classification as a bilevel problem: weights inside, strengths outside."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
@@ -41,6 +41,7 @@ class NodeClassification(HandDifferentiated):
         outer_nodes: Nodes of the outer loss.
         weight_decay: λ.
         seed: Of the dropout masks.
+        state: Class probabilities that the structure looks at, if it looks at any.
     """
 
     backbone: Backbone
@@ -52,6 +53,18 @@ class NodeClassification(HandDifferentiated):
     outer_nodes: Tensor
     weight_decay: float
     seed: int
+    state: Tensor | None = None
+
+    def with_state(self, state: Tensor | None) -> "NodeClassification":
+        """The same problem while the structure looks at other probabilities."""
+        other = replace(self, state=state)
+        # Kernel calls read strengths, wherever those come from: they serve both.
+        other.__dict__["programs"] = self.programs
+        return other
+
+    def with_nodes(self, inner: Tensor, outer: Tensor) -> "NodeClassification":
+        """The same problem with other nodes inside and outside."""
+        return replace(self, inner_nodes=inner, outer_nodes=outer)
 
     @cached_property
     def task(self) -> Task:
@@ -113,7 +126,8 @@ class NodeClassification(HandDifferentiated):
 
     def strengths(self, outer: Tree) -> Tensor:
         """Strength of every entry, ``[entries]`` or ``[layers, entries]``."""
-        strengths: Tensor = functional_call(self.structure, outer, (self.graph,))
+        inputs = (self.graph, self.state)
+        strengths: Tensor = functional_call(self.structure, outer, inputs)
         return strengths
 
     @cached_property

@@ -9,6 +9,7 @@ from gsebo.report.figures.drawing import Tags as Tags
 from gsebo.report.figures.factors import factors
 from gsebo.report.figures.overfitting import overfitting
 from gsebo.report.figures.robustness import robustness
+from gsebo.report.figures.robustness_extended import robustness_extended
 from gsebo.report.figures.strengths import strengths
 
 FIGURES: dict[str, Callable[[Evidence], Drawing | None]] = {
@@ -17,5 +18,6 @@ FIGURES: dict[str, Callable[[Evidence], Drawing | None]] = {
     "overfitting": overfitting,
     "inter_class": strengths,
     "factors": factors,
+    "robustness_extended": robustness_extended,
 }
 """What draws a recipe; ``None`` is drawn where nothing is stored."""

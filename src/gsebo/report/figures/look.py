@@ -80,6 +80,9 @@ _METHODS = {
     "adaedge": Look(_GREEN, ":", "v"),
     "gaug_o": Look(_PURPLE, "-", "D"),
     "single_level": Look(_BLUE, "-.", "P"),
+    "amortised": Look(_BLUE, "-", "D"),
+    "train_val": Look(_ORANGE, "--", "X"),
+    "mlp": Look(_GREEN, ":", "^"),
 }
 _OTHER = Look(_ORANGE, ":", "X")
 

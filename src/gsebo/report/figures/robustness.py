@@ -17,14 +17,12 @@ from gsebo.report.figures.drawing import (
     method_legend,
 )
 from gsebo.report.figures.look import PAPER, method_look
-from gsebo.report.figures.series import points
+from gsebo.report.figures.series import dodged
 from gsebo.report.figures.svg import draw_svg, tag
 from gsebo.report.names import backbone_title, dataset_title, method_title
 from gsebo.report.outline import Outline, outline
 from gsebo.report.published import gain_place, published_gain
 from gsebo.report.summary import Summary
-
-_DODGE = 0.07
 
 
 def robustness(evidence: Evidence) -> Drawing | None:
@@ -64,20 +62,26 @@ def _accuracy(
 ) -> Panel | None:
     lines: dict[str, list[Summary | None]] = {}
     for cell in evidence.results:
-        if (cell.row, cell.dataset) == (row, dataset) and cell.noise in plan.noise:
-            line = lines.setdefault(cell.method, [None] * len(plan.noise))
+        if (cell.row, cell.dataset) == (
+            row,
+            dataset,
+        ) and cell.noise in plan.false_edges:
+            line = lines.setdefault(cell.method, [None] * len(plan.false_edges))
             summary = Summary.of(evidence.accuracies(cell))
-            line[plan.noise.index(cell.noise)] = summary
+            line[plan.false_edges.index(cell.noise)] = summary
     lines = {method: line for method, line in lines.items() if any(line)}
     if not lines:
         return None
 
     def paint(axes: Axes) -> None:
-        for number, (method, line) in enumerate(lines.items()):
-            shift = _DODGE * (number - (len(lines) - 1) / 2)
-            at = [place + shift for place in range(len(line))]
-            points(axes, at, line, method_look(method), tag("method", method))
-        _count_axis(axes, plan.noise)
+        dodged(
+            axes,
+            [
+                (line, method_look(method), tag("method", method))
+                for method, line in lines.items()
+            ],
+        )
+        _count_axis(axes, plan.false_edges)
 
     words = ", ".join(method_title(method) for method in lines)
     title = (
@@ -95,7 +99,7 @@ def _gain_group(evidence: Evidence, plan: Outline) -> Group:
         if cell.method == "gsebo" and not cell.setting and entry.gain is not None
     ]
     cards = [
-        _gain_card(evidence.recipe.name, row, dataset, plan.noise, here)
+        _gain_card(evidence.recipe.name, row, dataset, plan.false_edges, here)
         for dataset in plan.datasets
         for row in plan.rows
         if (
@@ -112,7 +116,11 @@ def _gain_group(evidence: Evidence, plan: Outline) -> Group:
 def _gain_card(
     name: str, row: str, dataset: str, noise: tuple[int, ...], known: Sequence[Entry]
 ) -> Card:
-    gains = {one.cell.noise: one.gain for one in known if one.gain is not None}
+    gains = {
+        count: one.gain
+        for one in known
+        if (count := one.cell.noise) in noise and one.gain is not None
+    }
     paper = published_gain(row)
     place_dataset, place_noise = gain_place()
     if place_dataset != dataset or place_noise not in noise:

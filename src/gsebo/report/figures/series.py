@@ -8,6 +8,8 @@ from gsebo.report.curves import Numbers
 from gsebo.report.figures.look import Look
 from gsebo.report.summary import Summary
 
+_DODGE = 0.07
+
 
 def band(
     axes: Axes,
@@ -78,6 +80,20 @@ def points(
     for artist in (line, *caps, *bars):
         if artist is not None:
             artist.set_gid(name)
+
+
+def dodged(
+    axes: Axes, lines: Sequence[tuple[Sequence[Summary | None], Look, str]]
+) -> None:
+    """Draw points of several lines, moved apart a little along the axis.
+
+    Args:
+        axes: Where.
+        lines: Means at 0, 1, 2 and so on, their look, and the name of the artists.
+    """
+    for number, (line, look, name) in enumerate(lines):
+        shift = _DODGE * (number - (len(lines) - 1) / 2)
+        points(axes, [place + shift for place in range(len(line))], line, look, name)
 
 
 def level(

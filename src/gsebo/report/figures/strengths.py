@@ -3,6 +3,7 @@
 import numpy as np
 from matplotlib.axes import Axes
 
+from gsebo.data import NoiseSpec
 from gsebo.experiments import Cell
 from gsebo.experiments.edge_outcome import BINS
 from gsebo.report.edge_groups import EdgeGroup, edge_groups
@@ -31,10 +32,17 @@ _WORDS = {
 
 
 def strengths(evidence: Evidence) -> Drawing | None:
-    """Histograms for each network and dataset, and the mean as noise grows."""
+    """Histograms for each network and dataset, and the mean as false edges are added.
+
+    Other noise is left out.
+    """
     name = evidence.recipe.name
     plan = outline(evidence.recipe)
-    groups = {cell: edge_groups(results) for cell, results in evidence.results.items()}
+    groups = {
+        cell: edge_groups(results)
+        for cell, results in evidence.results.items()
+        if cell.noise in plan.false_edges
+    }
     absent = [
         f"{_title(cell)}, {cell.noise} false edges" if cell.noise else _title(cell)
         for cell, found in groups.items()
@@ -42,7 +50,7 @@ def strengths(evidence: Evidence) -> Drawing | None:
     ]
     known = {cell: found for cell, found in groups.items() if found}
     clean = [cell for cell in known if not cell.noise]
-    most = max(plan.noise)
+    most = max(plan.false_edges)
     noisy = [cell for cell in known if cell.noise and cell.noise == most]
     parts = [
         Group(
@@ -117,7 +125,7 @@ def _histogram(name: str, cell: Cell, found: dict[str, EdgeGroup]) -> Card:
 def _against_noise(
     name: str, plan: Outline, known: dict[Cell, dict[str, EdgeGroup]]
 ) -> list[Card]:
-    places: dict[tuple[str, str], dict[int, dict[str, EdgeGroup]]] = {}
+    places: dict[tuple[str, str], dict[NoiseSpec, dict[str, EdgeGroup]]] = {}
     for cell, found in known.items():
         places.setdefault((cell.row, cell.dataset), {})[cell.noise] = found
     cards = []
@@ -126,17 +134,18 @@ def _against_noise(
             continue
 
         def paint(
-            axes: Axes, by_noise: dict[int, dict[str, EdgeGroup]] = by_noise
+            axes: Axes, by_noise: dict[NoiseSpec, dict[str, EdgeGroup]] = by_noise
         ) -> None:
             for group, look in EDGES.items():
                 line = [
                     by_noise[count][group].ratio
                     if group in by_noise.get(count, {})
                     else None
-                    for count in plan.noise
+                    for count in plan.false_edges
                 ]
                 points(axes, range(len(line)), line, look)
-            axes.set_xticks(range(len(plan.noise)), [*map(short_count, plan.noise)])
+            counts = [short_count(count) for count in plan.false_edges]
+            axes.set_xticks(range(len(counts)), counts)
             axes.set_xlabel("false edges added")
 
         place = f"{backbone_title(row)}, {dataset_title(dataset)}"

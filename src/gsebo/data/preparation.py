@@ -1,0 +1,215 @@
+"""What is done to node features before a network reads them."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import ClassVar, Self, final
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from gsebo.data.features import csr_tensor, normalise_rows
+from gsebo.errors import InvalidInput
+
+# Below this share of non-zeros a matrix stays sparse: no mean is subtracted from it.
+# It is the share below which networks read features as a sparse matrix.
+_SPARSE_BELOW = 0.25
+# A column whose mean and standard deviation are that near to 0 and 1 is standardised.
+_NEARLY = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation(ABC):
+    """A way to make features, fitted to one graph and applied to this and others.
+
+    What is fitted are tensors, so that it can be stored beside a network.
+    """
+
+    name: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, data: Data) -> Self:
+        """Learn what is needed from a graph; no labels are read."""
+
+    @classmethod
+    @abstractmethod
+    def suits(cls, data: Data) -> bool:
+        """Whether it makes sense for a graph, and is not the same as ``"given"``."""
+
+    @abstractmethod
+    def features(self, data: Data) -> Tensor:
+        """Features of every node of a graph, dense or ``sparse_csr``."""
+
+    @final
+    def apply(self, data: Data) -> Data:
+        """Return a shallow copy of a graph with the prepared features."""
+        prepared = copy.copy(data)
+        prepared.x = self.features(data)
+        return prepared
+
+    @final
+    def tensors(self) -> dict[str, Tensor]:
+        """What was fitted, by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    @final
+    def from_tensors(cls, tensors: dict[str, Tensor]) -> Self:
+        """Rebuild it from :meth:`tensors`.
+
+        Raises:
+            KeyError: A tensor is missing.
+        """
+        return cls(**{field.name: tensors[field.name] for field in fields(cls)})
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Given(Preparation):
+    """The features as they are.
+
+    Attributes:
+        columns: Number of features.
+    """
+
+    name = "given"
+    columns: Tensor
+
+    @classmethod
+    def fit(cls, data: Data) -> Self:
+        """Remember the number of features."""
+        return cls(torch.tensor(given_features(data).shape[1]))
+
+    @classmethod
+    def suits(cls, data: Data) -> bool:
+        """Wherever there are features."""
+        return has_features(data)
+
+    def features(self, data: Data) -> Tensor:
+        """The features as they are."""
+        return given_features(data, int(self.columns))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Rows(Preparation):
+    """Each row divided by its sum, as is usual for counts of words.
+
+    Attributes:
+        columns: Number of features.
+    """
+
+    name = "rows"
+    columns: Tensor
+
+    @classmethod
+    def fit(cls, data: Data) -> Self:
+        """Remember the number of features."""
+        return cls(torch.tensor(given_features(data).shape[1]))
+
+    @classmethod
+    def suits(cls, data: Data) -> bool:
+        """Where nothing is negative and the rows have different sums."""
+        if not has_features(data) or bool((_stored(data.x) < 0).any()):
+            return False
+        x = given_features(data)
+        return not torch.allclose(_stored(normalise_rows(x)), _stored(x))
+
+    def features(self, data: Data) -> Tensor:
+        """The features with rows that sum to one; rows of zeros stay."""
+        return normalise_rows(given_features(data, int(self.columns)))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Standard(Preparation):
+    """Each column to variance 1 and, unless most features are zero, to mean 0.
+
+    Attributes:
+        mean: What is subtracted, ``[features]``; zero where most features are zero.
+        scale: What is divided by, ``[features]``.
+    """
+
+    name = "standard"
+    mean: Tensor
+    scale: Tensor
+
+    @classmethod
+    def fit(cls, data: Data) -> Self:
+        """Take mean and standard deviation over all nodes."""
+        x = given_features(data)
+        rows = x.shape[0]
+        stored = int(torch.count_nonzero(_stored(x)))
+        mean = _column_sums(x) / rows
+        # Numbers of float64 keep a column that is nearly constant from breaking it.
+        variance = _column_sums(x, power=2) / rows - mean.square()
+        spread = variance.clamp(min=0).sqrt()
+        constant = spread <= 1e-6 * mean.abs()
+        scale = torch.where(constant, 1.0, spread).to(x.dtype)
+        if stored < _SPARSE_BELOW * x.numel():
+            mean = torch.zeros_like(mean)
+        return cls(mean.to(x.dtype), scale)
+
+    @classmethod
+    def suits(cls, data: Data) -> bool:
+        """Wherever there are features that it would change."""
+        if not has_features(data):
+            return False
+        fitted = cls.fit(data)
+        near = (fitted.scale - 1).abs() + fitted.mean.abs() < _NEARLY
+        return not bool(near.all())
+
+    def features(self, data: Data) -> Tensor:
+        """The features with the columns of the fit's graph standardised."""
+        x = given_features(data, len(self.scale))
+        scale, mean = self.scale.to(x.device, x.dtype), self.mean.to(x.device, x.dtype)
+        if x.layout != torch.sparse_csr:
+            return (x - mean) / scale
+        if bool(mean.any()):
+            return (x.to_dense() - mean) / scale
+        starts, columns = x.crow_indices(), x.col_indices()
+        values = x.values() / scale[columns]
+        return csr_tensor(starts, columns, values, (x.shape[0], x.shape[1]))
+
+
+def has_features(data: Data) -> bool:
+    """Whether a graph came with features."""
+    return "x" in data and data.x is not None
+
+
+def given_features(data: Data, expected: int | None = None) -> Tensor:
+    """Return the features of a graph in single or double precision.
+
+    Args:
+        data: The graph.
+        expected: Number of features of the graph of the fit, if there was one.
+    """
+    if not has_features(data):
+        raise InvalidInput(
+            f"the graph has no x; expected {expected} features per node, as in the "
+            "graph of the fit."
+        )
+    x: Tensor = data.x.detach()
+    if expected is not None and x.shape[1] != expected:
+        raise InvalidInput(
+            f"the graph has {x.shape[1]} features per node; expected {expected}, as in "
+            "the graph of the fit."
+        )
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def _stored(x: Tensor) -> Tensor:
+    return x.values() if x.layout == torch.sparse_csr else x
+
+
+def _column_sums(x: Tensor, power: int = 1) -> Tensor:
+    """Sum of each column's powers, in double precision."""
+    if x.layout != torch.sparse_csr:
+        # The cast is a copy of the matrix, so that it is done once for all columns.
+        return x.double().pow(power).sum(0)
+    sums = torch.zeros(x.shape[1], dtype=torch.float64, device=x.device)
+    return sums.index_add(0, x.col_indices(), x.values().double().pow(power))

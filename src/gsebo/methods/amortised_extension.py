@@ -1,0 +1,119 @@
+"""Strengths of edges that a fit never saw, by the function that it learned."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from gsebo.backbone import Backbone
+from gsebo.backbone.base import Features
+from gsebo.bilevel import Tree
+from gsebo.methods.extension import Extension, KnownEntries
+from gsebo.methods.prepare import NetworkChoices
+from gsebo.structure import AmortisedStrength, Topology
+
+_SCORER, _GUESS, _FIRST, _WEIGHTS = "scorer:", "guess:", "first:", "edge_weights"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class AmortisedExtension(Extension):
+    """Known edges keep their weight, new ones are scored.
+
+    Attributes:
+        structure: The learned function.
+        guess: The network that knows features alone; ``None`` where the function looks
+            at no predictions.
+        first: Weights of the network whose predictions the function looks at; ``None``
+            where it looks at the guess alone.
+        weights: Of the edges of the fit, before normalisation, ``[..., edges]``.
+    """
+
+    structure: AmortisedStrength
+    guess: nn.Module | None
+    first: Tree | None
+    weights: Tensor
+
+    @torch.no_grad()
+    def strengths(
+        self,
+        known: KnownEntries,
+        topology: Topology,
+        features: Features,
+        backbone: Backbone,
+    ) -> Tensor:
+        """Strengths of all entries of a graph, ``[entries]`` or ``[layers, entries]``.
+
+        Args:
+            known: Which of its nodes and entries are those of the fit.
+            topology: The graph.
+            features: Of its nodes.
+            backbone: The trained network.
+        """
+        scorer, pattern = self.structure, topology.pattern
+        evidence = scorer.evidence_of(topology, None, features)
+        state = None
+        if self.guess is not None:
+            guess = self.guess(features, pattern, None, None).softmax(-1)
+            state = torch.stack([guess, guess])
+            if self.first is not None:
+                at_first = scorer.weights(topology, evidence, None, state)
+                inputs = (features, pattern, scorer.strengths(pattern, at_first), None)
+                predicted = functional_call(backbone, self.first, inputs).softmax(-1)
+                state = torch.stack([guess, predicted])
+        fresh = scorer.weights(topology, evidence, None, state)
+        entry = known.entry[: known.num_edges]
+        edges = KnownEntries(entry, known.node, known.num_edges, self.weights)
+        return scorer.strengths(pattern, edges.kept(fresh))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything to be saved."""
+        parts = {
+            _SCORER: self.structure.state_dict(),
+            _GUESS: {} if self.guess is None else self.guess.state_dict(),
+            _FIRST: self.first or {},
+        }
+        found = {
+            prefix + name: tensor.detach().clone()
+            for prefix, part in parts.items()
+            for name, tensor in part.items()
+        }
+        return {**found, _WEIGHTS: self.weights}
+
+    @classmethod
+    def from_tensors(
+        cls,
+        tensors: dict[str, Tensor],
+        structure: AmortisedStrength,
+        guess: NetworkChoices,
+        backbone: Backbone,
+        num_features: int,
+        num_classes: int,
+    ) -> "AmortisedExtension":
+        """Read what :meth:`tensors` gave.
+
+        Args:
+            tensors: Of the model file.
+            structure: As the model's parameters describe it.
+            guess: Which network knows features alone.
+            backbone: The trained network.
+            num_features: Number of feature columns.
+            num_classes: Number of classes.
+        """
+        parts = {
+            prefix: {
+                name.removeprefix(prefix): tensor
+                for name, tensor in tensors.items()
+                if name.startswith(prefix)
+            }
+            for prefix in (_SCORER, _GUESS, _FIRST)
+        }
+        structure.restore(parts[_SCORER], backbone.normalise)
+        network = None
+        if parts[_GUESS]:
+            network = guess.build(num_features, num_classes)
+            network = network.to(tensors[_WEIGHTS].dtype)
+            network.load_state_dict(parts[_GUESS])
+        return cls(structure, network, parts[_FIRST] or None, tensors[_WEIGHTS])

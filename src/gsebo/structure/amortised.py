@@ -1,0 +1,272 @@
+"""One small function scores all edges: it survives noise, and knows new edges too.
+
+The weight of the edge from j to i is
+
+    g_ij = sigmoid(b + f(e_ij)) / sigmoid(b)
+
+where e_ij is the evidence of :mod:`~gsebo.structure.evidence` together with how far
+predictions agree at both ends, and f a network with one hidden layer. It starts at
+zero, so that every edge begins with weight 1. Self-loops always weigh 1, and the
+network's own normalisation turns weights into strengths, differentiably.
+"""
+
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from gsebo.errors import InvalidInput
+from gsebo.sparse import Pattern, SparseFeatures, sddmm
+from gsebo.structure.base import Ground, Normalise, Structure
+from gsebo.structure.evidence import EVIDENCE, FeatureWeights, edge_evidence
+from gsebo.structure.topology import Topology
+
+# An edge starts at 0.88 of what it could weigh: room to grow, and no flat sigmoid.
+_BIAS = 2.0
+# Where a candidate starts: sigmoid(-3), a twentieth of an edge.
+_CANDIDATE = -5.0
+_PER_PREDICTION = 3
+PREDICTIONS = 2
+"""How many predictions of the classes are compared at both ends of an edge."""
+
+
+@final
+class AmortisedStrength(Structure):
+    """Weights of all edges by a learned function of what is known of their ends.
+
+    Args:
+        scorer_channels: Width of the hidden layer.
+        per_layer: Learn one function for each layer of the network.
+        residual: Add a number of its own to the score of every edge of the fit.
+        shrinkage: Share of those numbers that is taken off after every step.
+        scorer_decay: The same for the weights of the function.
+        evidence: Columns of evidence to use, separated by commas; ``"all"``.
+        renormalise: Whether strengths are normalised anew from the weights, or are the
+            vanilla ones times the weights.
+    """
+
+    hidden: nn.Parameter
+    shift: nn.Parameter
+    output: nn.Parameter
+    own: nn.Parameter
+    mean: Tensor
+    spread: Tensor
+    centre: Tensor
+    scale: Tensor
+    evidence: Tensor
+    candidate: Tensor | None
+
+    def __init__(
+        self,
+        *,
+        scorer_channels: int = 16,
+        per_layer: bool = False,
+        residual: bool = False,
+        shrinkage: float = 0.02,
+        scorer_decay: float = 0.0,
+        evidence: str = "all",
+        renormalise: bool = True,
+    ) -> None:
+        super().__init__()
+        self._channels = scorer_channels
+        self.per_layer = per_layer
+        self.residual = residual
+        self.shrinkage = shrinkage
+        self.scorer_decay = scorer_decay
+        self.columns = evidence_columns(evidence)
+        self.renormalise = renormalise
+        self._seen: tuple[Topology, Tensor, Tensor] | None = None
+
+    def setup(self, ground: Ground) -> None:
+        """Gather the evidence; draw the hidden layer by torch's seed."""
+        graph, features = ground.graph, ground.features
+        self._normalise = ground.normalise
+        weights = FeatureWeights.of(features)
+        self.register_buffer("centre", weights.centre)
+        self.register_buffer("scale", weights.scale)
+        raw = self._raw(graph, ground.candidate, features)
+        # Of no edges at all, the mean would not be a number.
+        measured = raw if len(raw) > 0 else raw.new_zeros(1, raw.shape[1])
+        self.register_buffer("mean", measured.mean(0))
+        spread = measured.std(0, correction=0)
+        # Evidence that all edges share tells nothing: it becomes 0.
+        floor = 1e-6 * (1 + self.mean.abs())
+        self.register_buffer("spread", torch.where(spread > floor, spread, torch.inf))
+        self.register_buffer("evidence", self._scaled(raw), persistent=False)
+        self.register_buffer("candidate", ground.candidate, persistent=False)
+        self._make_scorer(ground.num_layers, raw)
+
+    def restore(self, tensors: dict[str, Tensor], normalise: Normalise) -> None:
+        """Take what was learned on a graph, to score others.
+
+        Args:
+            tensors: As ``state_dict`` of a structure that was laid over a graph.
+            normalise: The network's own propagation of a weighted graph.
+        """
+        self._normalise = normalise
+        for name in ("centre", "scale", "mean", "spread"):
+            self.register_buffer(name, tensors[name])
+        for name in ("hidden", "shift", "output"):
+            self.register_parameter(name, nn.Parameter(tensors[name]))
+
+    def _make_scorer(self, num_layers: int, like: Tensor) -> None:
+        width, channels = self.num_inputs, self._channels
+        lead = (num_layers,) if self.per_layer else ()
+        # Drawn once for every device and precision, so that all begin at one place.
+        hidden = torch.randn(*lead, width, channels) / width**0.5
+        self.hidden = nn.Parameter(hidden.to(like))
+        self.shift = nn.Parameter(like.new_zeros(*lead, 1, channels))
+        self.output = nn.Parameter(like.new_zeros(*lead, channels, 1))
+        if self.residual:
+            self.own = nn.Parameter(like.new_zeros(*lead, self.evidence.shape[0]))
+
+    @property
+    def num_inputs(self) -> int:
+        """Numbers that the function knows of an edge."""
+        return len(self.columns) + 1 + _PER_PREDICTION * PREDICTIONS
+
+    def forward(
+        self,
+        graph: Topology,
+        state: Tensor | None = None,
+        *,
+        normalised: bool = True,
+    ) -> Tensor:
+        """Return the strengths, ``[entries]`` or ``[layers, entries]``.
+
+        Args:
+            graph: The entries.
+            state: Class probabilities by two predictors, ``[2, nodes, classes]``;
+                without, the function goes by the rest.
+            normalised: False gives the weights of the edges instead, ``[..., edges]``.
+        """
+        own = self.own if self.residual else None
+        weights = self.weights(graph, self.evidence, self.candidate, state, own)
+        return self.strengths(graph.pattern, weights) if normalised else weights
+
+    def weights(
+        self,
+        graph: Topology,
+        evidence: Tensor,
+        candidate: Tensor | None,
+        state: Tensor | None,
+        own: Tensor | None = None,
+    ) -> Tensor:
+        """Weights of the edges of any graph, ``[..., edges]``.
+
+        Args:
+            graph: The entries.
+            evidence: Of its edges, as :meth:`evidence_of` gives it.
+            candidate: Which edges are candidates.
+            state: Class probabilities of its nodes, ``[2, nodes, classes]``.
+            own: What single edges have beside the function, ``[..., edges]``.
+        """
+        inputs = [evidence, self._agreement(graph, state, evidence)]
+        hidden = torch.tanh(torch.cat(inputs, dim=-1) @ self.hidden + self.shift)
+        score = (hidden @ self.output).squeeze(-1) + _BIAS
+        if candidate is not None:
+            score = score + _CANDIDATE * candidate
+        return _weight(score if own is None else score + own)
+
+    def strengths(self, pattern: Pattern, weights: Tensor) -> Tensor:
+        """From the weights of edges to the strengths of all entries."""
+        loops = weights.new_ones(
+            *weights.shape[:-1], pattern.num_entries - weights.shape[-1]
+        )
+        entries = torch.cat([weights, loops], dim=-1)
+        if self.renormalise:
+            return self._normalise(pattern, entries)
+        ones = torch.ones_like(entries)
+        return entries * self._normalise(pattern, ones)
+
+    def evidence_of(
+        self,
+        graph: Topology,
+        candidate: Tensor | None,
+        features: Tensor | SparseFeatures,
+    ) -> Tensor:
+        """Evidence of the edges of any graph, in the units of the fit."""
+        return self._scaled(self._raw(graph, candidate, features))
+
+    def _raw(
+        self,
+        graph: Topology,
+        candidate: Tensor | None,
+        features: Tensor | SparseFeatures,
+    ) -> Tensor:
+        source, target = graph.graph.edge_index.to(graph.pattern.device)
+        size = graph.num_nodes
+        edges = Pattern.from_positions(target, source, size)
+        given = edges
+        if candidate is not None:
+            kept = ~candidate
+            given = Pattern.from_positions(target[kept], source[kept], size)
+        found = edge_evidence(
+            edges, given, features, FeatureWeights(self.centre, self.scale)
+        )
+        flag = torch.zeros_like(found[:, 0]) if candidate is None else candidate
+        chosen = [found[:, EVIDENCE.index(name)] for name in self.columns]
+        return torch.stack([*chosen, flag.to(found.dtype)], dim=-1)
+
+    def _scaled(self, raw: Tensor) -> Tensor:
+        return (raw - self.mean) / self.spread
+
+    def _agreement(self, graph: Topology, state: Tensor | None, like: Tensor) -> Tensor:
+        """Agreement and confidence of the predictions, ``[edges, numbers]``."""
+        if state is None:
+            return like.new_zeros(graph.num_edges, _PER_PREDICTION * PREDICTIONS)
+        # An outer step asks several times while predictions stay the same.
+        seen = self._seen
+        if seen is None or seen[0] is not graph or seen[1] is not state:
+            seen = self._seen = graph, state, _agreement(graph, state)
+        return seen[2]
+
+    def project(self, outer: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Take off a share of what was learned; everything is allowed."""
+        kept = {"own": 1 - self.shrinkage}
+        kept |= dict.fromkeys(("hidden", "output"), 1 - self.scorer_decay)
+        return {name: leaf * kept.get(name, 1) for name, leaf in outer.items()}
+
+
+def evidence_columns(names: str) -> tuple[str, ...]:
+    """Read which columns of evidence are used.
+
+    >>> evidence_columns("cosine, common")
+    ('cosine', 'common')
+    """
+    if names == "all":
+        return EVIDENCE
+    # What is not text is no name, whatever it looks like.
+    given = names.split(",") if isinstance(names, str) else [repr(names)]
+    chosen = tuple(name.strip() for name in given if name.strip())
+    unknown = [name for name in chosen if name not in EVIDENCE]
+    if unknown or len(set(chosen)) != len(chosen):
+        raise InvalidInput(
+            f"evidence={names!r} given; expected 'all' or some of: "
+            f"{', '.join(EVIDENCE)}, separated by commas."
+        )
+    return chosen
+
+
+@torch.no_grad()
+def _agreement(graph: Topology, state: Tensor) -> Tensor:
+    edges = slice(0, graph.num_edges)
+    target = graph.pattern.row_of_entry[edges]
+    source = graph.pattern.column_of_entry[edges]
+    columns = []
+    for predicted in state:
+        predicted = predicted.contiguous()
+        agree = sddmm(graph.pattern, predicted, predicted)[edges]
+        sure = predicted.amax(dim=-1)
+        ends = sure[target], sure[source]
+        columns += [agree, torch.minimum(*ends), torch.maximum(*ends)]
+    return 2 * torch.stack(columns, dim=-1) - 1
+
+
+def _sigmoid_at_bias() -> float:
+    return float(torch.tensor(_BIAS, dtype=torch.float64).sigmoid())
+
+
+def _weight(score: Tensor) -> Tensor:
+    """1 at the bias, so that the start is the vanilla graph."""
+    return torch.sigmoid(score) / _sigmoid_at_bias()

@@ -1,0 +1,86 @@
+"""Which labelled nodes train the weights, and which judge the structure."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import final
+
+import torch
+from torch import Tensor
+
+from gsebo.training.problem import NodeClassification
+
+
+class Division(ABC):
+    """Which labelled nodes a step trains on, and which it is judged by.
+
+    Attributes:
+        num_networks: Number of networks that take turns.
+    """
+
+    num_networks: int
+
+    @abstractmethod
+    def problem(self, base: NodeClassification, step: int) -> NodeClassification:
+        """The problem of an outer step; steps count from 0."""
+
+    @abstractmethod
+    def held_out(self, network: int) -> Tensor:
+        """Labelled nodes that one of the networks never learns from."""
+
+
+@final
+class Folds(Division):
+    """Parts that stay as they are; each network leaves one of them out.
+
+    Args:
+        inner: Nodes that each network learns from.
+        outer: Nodes that each is judged by.
+    """
+
+    def __init__(self, inner: Sequence[Tensor], outer: Sequence[Tensor]) -> None:
+        self._inner, self._outer = inner, outer
+        self._problems: dict[int, NodeClassification] = {}
+        self.num_networks = len(inner)
+
+    def problem(self, base: NodeClassification, step: int) -> NodeClassification:
+        """The problem of the network whose turn it is."""
+        turn = step % self.num_networks
+        if turn not in self._problems:
+            nodes = self._inner[turn], self._outer[turn]
+            self._problems[turn] = base.with_nodes(*nodes)
+        return self._problems[turn]
+
+    def held_out(self, network: int) -> Tensor:
+        """The part that the network leaves out."""
+        return self._outer[network]
+
+
+@final
+class Redrawn(Division):
+    """All labelled nodes divided anew before each step, for one network.
+
+    Args:
+        labelled: The nodes.
+        inner_share: Share of them that is trained on.
+        seed: Of all divisions.
+    """
+
+    num_networks = 1
+
+    def __init__(self, labelled: Tensor, inner_share: float, seed: int) -> None:
+        self._labelled = labelled
+        count = round(inner_share * labelled.numel())
+        self._inner_count = min(max(count, 1), labelled.numel() - 1)
+        self._seed = seed
+
+    def problem(self, base: NodeClassification, step: int) -> NodeClassification:
+        """The problem with the division of this step: a function of seed and step."""
+        generator = torch.Generator().manual_seed(self._seed * 1_000_003 + step)
+        order = torch.randperm(self._labelled.numel(), generator=generator)
+        shuffled = self._labelled[order.to(self._labelled.device)]
+        inner, outer = shuffled[: self._inner_count], shuffled[self._inner_count :]
+        return base.with_nodes(inner.sort().values, outer.sort().values)
+
+    def held_out(self, network: int) -> Tensor:
+        """None: the network has learned from every node at some time."""
+        return self._labelled[:0]
