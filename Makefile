@@ -34,6 +34,8 @@ bench: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks memory
 	$(BIN)/python -m benchmarks replicas
 	$(BIN)/python -m benchmarks scale
+	$(BIN)/python -m benchmarks amortised
+	$(BIN)/python -m benchmarks amortised --fit pubmed
 	$(BIN)/python -m benchmarks report
 
 $(VENV)/bin/python:

@@ -14,6 +14,7 @@ COMMANDS = {
     "memory": "peak memory by the number of inner steps",
     "replicas": "time of ten fits at once beside one",
     "scale": "time of one outer step by the number of edges",
+    "amortised": "cost of amortised strengths: a step, by edges, a whole fit",
     "operators": "sparse operators on a GPU beside the floor of their memory traffic",
     "report": "render RESULTS.md from the stored lines",
 }

@@ -78,3 +78,21 @@ def number(value: float | None, digits: int = 3) -> str:
 def megabytes(value: float | None) -> str:
     """Bytes as MB."""
     return MISSING if value is None else number(value / 1e6)
+
+
+def measured(line: Line | None, key: str) -> str:
+    """The number, or why there is none."""
+    if line is None:
+        return MISSING
+    if key in line:
+        return number(line[key])
+    free = line.get("free_bytes")
+    return f"{line['outcome']}{f' ({megabytes(free)} MB)' if free else ''}"
+
+
+def ratio(found: dict[str, float] | None) -> str:
+    """Median and, in brackets, the least; the largest too where it is known."""
+    if found is None:
+        return MISSING
+    ends = [found[end] for end in ("min", "max") if end in found]
+    return f"{number(found['median'])} ({' to '.join(map(number, ends))})"

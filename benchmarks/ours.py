@@ -1,4 +1,4 @@
-"""gsebo as a contender: the only file that touches what is inside gsebo."""
+"""gsebo as a contender: only this file tells peers what is inside gsebo."""
 
 from contextlib import AbstractContextManager
 from typing import final
@@ -72,7 +72,7 @@ class Ours:
 
 def make_problem(data: Data, setting: Setting) -> NodeClassification:
     """Build the bilevel problem as a fit would, without its checks of the graph."""
-    model = _estimator(setting)
+    model = estimator(setting)
     prepared = PreparedGraph(data, torch.device(setting.device))
     return model.make_problem(prepared, setting.seed)
 
@@ -99,12 +99,12 @@ def make_task(data: Data, setting: Setting) -> Task:
 
 def fit(data: Data, setting: Setting, outer_steps: int) -> None:
     """Run a whole fit that never stops early."""
-    _estimator(setting, outer_steps).fit(data)
+    estimator(setting, outer_steps).fit(data)
 
 
 def fit_replicas(data: Data, setting: Setting, outer_steps: int, replicas: int) -> None:
     """Run the fits of several seeds at once."""
-    _estimator(setting, outer_steps).fit(data, replicas=replicas)
+    estimator(setting, outer_steps).fit(data, replicas=replicas)
 
 
 def kernel_seconds(ours: Ours) -> float | None:
@@ -125,7 +125,8 @@ def kernel_seconds(ours: Ours) -> float | None:
     return ours.setting.tau * (training + replay) + last
 
 
-def _estimator(setting: Setting, outer_steps: int = 1) -> GSEBO:
+def estimator(setting: Setting, outer_steps: int = 1) -> GSEBO:
+    """The estimator of a setting, which never stops early."""
     return GSEBO(
         setting.backbone,
         hidden_channels=setting.hidden,

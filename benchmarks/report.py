@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks import sections
+from benchmarks.amortised_section import amortised
 from benchmarks.failure import BenchmarkError
 from benchmarks.markdown import Line, distinct
 from benchmarks.records import Records, read_lines
@@ -18,6 +19,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Sequence[Line]], str]]] = {
     "memory": ("Memory by the number of inner steps", sections.memory),
     "replicas": ("Several fits at once", sections.replicas),
     "scale": ("One outer step by the number of edges", sections.scale),
+    "amortised": ("Amortised strengths", amortised),
     "operators": ("Sparse operators on a GPU", sections.operators),
 }
 _INTRODUCTION = """\

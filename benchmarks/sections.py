@@ -2,15 +2,17 @@
 
 from collections.abc import Sequence
 
-from benchmarks.exponent import fit_exponent
+from benchmarks.growth import exponents
 from benchmarks.markdown import (
     MISSING,
     Line,
     distinct,
     latest,
+    measured,
     megabytes,
     number,
     pivot,
+    ratio,
     table,
 )
 from benchmarks.packages import CONTENDERS, OURS, PEERS
@@ -62,10 +64,10 @@ def timing(lines: Sequence[Line]) -> str:
             [
                 *map(str, name),
                 *(
-                    _measured(by_who.get(w), "milliseconds_per_inner_step")
+                    measured(by_who.get(w), "milliseconds_per_inner_step")
                     for w in CONTENDERS
                 ),
-                _ratio(ours.get("times_faster_than_faster_peer")),
+                ratio(ours.get("times_faster_than_faster_peer")),
                 number(ours.get("kernel_milliseconds_per_inner_step")),
                 *(megabytes(by_who.get(w, {}).get("peak_bytes")) for w in CONTENDERS),
             ]
@@ -97,9 +99,9 @@ def fit(lines: Sequence[Line]) -> str:
     lines = latest(lines, (*case, "who"))
 
     def cell(line: Line) -> str:
-        ratio = line.get("times_slower_than_ours")
-        suffix = "" if ratio is None else f" ({_ratio(ratio)} times ours)"
-        return _measured(line, "seconds") + suffix
+        slower = line.get("times_slower_than_ours")
+        suffix = "" if slower is None else f" ({ratio(slower)} times ours)"
+        return measured(line, "seconds") + suffix
 
     return "Seconds, median of the rounds:\n\n" + pivot(lines, case, "who", cell)
 
@@ -148,7 +150,7 @@ def replicas(lines: Sequence[Line]) -> str:
             *(str(line[key]) for key in keys),
             number(line["seconds_of_one"]),
             number(line["seconds_of_all"]),
-            _ratio(line["times_one"]),
+            ratio(line["times_one"]),
         ]
         for line in latest(lines, keys)
     ]
@@ -164,28 +166,17 @@ def scale(lines: Sequence[Line]) -> str:
         [
             *(str(line[key]) for key in case),
             *(str(line.get(key, MISSING)) for key in ("nodes", "edges")),
-            _measured(line, "milliseconds"),
+            measured(line, "milliseconds"),
             megabytes(line.get("peak_bytes")),
         ]
         for line in lines
     ]
     heads = [*case, "nodes", "edges", "one outer step, ms", "peak, MB"]
     parts = ["Power-law graphs:", table(heads, rows)]
-    for name in distinct(tuple(line[key] for key in case) for line in lines):
-        least, most = _CPU_RANGE if name[0] == "cpu" else _GPU_RANGE
-        points = [
-            (line["edges"], line["milliseconds"])
-            for line in lines
-            if tuple(line[key] for key in case) == name
-            and "milliseconds" in line
-            and least <= line["requested_edges"] <= most
-        ]
-        if len(points) > 1:
-            exponent = fit_exponent(*map(list, zip(*points, strict=True)))
-            parts.append(
-                f"- {', '.join(map(str, name))}: time ~ edges^{exponent:.2f} from "
-                f"{min(points)[0]} to {max(points)[0]} edges."
-            )
+    for device in distinct(line["device"] for line in lines):
+        least, most = _CPU_RANGE if device == "cpu" else _GPU_RANGE
+        here = [line for line in lines if line["device"] == device]
+        parts += exponents(here, case, least, most)
     return "\n\n".join(parts)
 
 
@@ -210,25 +201,9 @@ def operators(lines: Sequence[Line]) -> str:
     )
 
 
-def _measured(line: Line | None, key: str) -> str:
-    """The number, or why there is none."""
-    if line is None:
-        return MISSING
-    if key in line:
-        return number(line[key])
-    free = line.get("free_bytes")
-    return f"{line['outcome']}{f' ({megabytes(free)} MB)' if free else ''}"
-
-
 def _was_disturbed(line: Line) -> bool:
     """Whether the process got less than nine tenths of one core of its own."""
     used = line.get("processor_milliseconds_per_inner_step")
     if used is None or line["device"] != "cpu":
         return False
     return bool(used < 0.9 * line["milliseconds_per_inner_step"])
-
-
-def _ratio(ratio: dict[str, float] | None) -> str:
-    if ratio is None:
-        return MISSING
-    return f"{number(ratio['median'])} ({number(ratio['min'])})"

@@ -1,7 +1,7 @@
 """Write the tables of the README and of docs/ from the stored results.
 
 A table stands between ``<!-- NAME:begin -->`` and ``<!-- NAME:end -->``. NAME is
-``results`` for the README's overview, the name of a recipe for its table, or that name
+``results`` or ``noise`` for the README's overviews, the name of a recipe for its table, or that name
 with ``-choices`` for what was chosen on validation nodes:
 
     python scripts/tables.py           # rewrite
@@ -65,7 +65,10 @@ def rewritten(text: str, store: Store) -> str:
 def table(name: str, store: Store) -> str:
     """Make the table of a marker."""
     overview = name == "results"
-    recipe = overview_recipe() if overview else load_recipe(name.removesuffix(CHOICES))
+    if name in OVERVIEWS:
+        recipe = OVERVIEWS[name]()
+    else:
+        recipe = load_recipe(name.removesuffix(CHOICES))
     evidence = gather(recipe, store)
     if name.endswith(CHOICES):
         sheet = choices_sheet(evidence)
@@ -84,6 +87,29 @@ def overview_recipe() -> Recipe:
         if method in block.methods
     )
     return replace(controls, blocks=tuple(blocks))
+
+
+def noise_recipe() -> Recipe:
+    """Amortised strengths and what they are measured by, on Cora with false edges."""
+    beyond = load_recipe("beyond")
+    networks = {
+        "gcn": ["gsebo", "vanilla", "train_val", "amortised"],
+        "mlp": ["train_val"],
+    }
+    blocks = (
+        replace(block, methods=[method], backbones=[network])
+        for network, methods in networks.items()
+        for method in methods
+        for block in beyond.blocks
+        if method in block.methods
+        and network in block.backbones
+        and "cora" in block.datasets
+        and not block.label
+    )
+    return replace(beyond, blocks=tuple(blocks))
+
+
+OVERVIEWS = {"results": overview_recipe, "noise": noise_recipe}
 
 
 if __name__ == "__main__":

@@ -70,12 +70,14 @@ def test_every_choice_learns_and_predicts(
     layers = (2,) if options.get("per_layer") else ()
     assert model.strength_.shape == (*layers, data.num_edges)
     assert not torch.allclose(model.strength_, model.initial_strength_)
-    assert_same_fit(model, make(**options).fit(data))
     assert not torch.equal(model.strength_, default.strength_)
 
 
-@pytest.mark.parametrize("backbone", ["gcn", "gat", "sage", "jk", "pyg:GCN"])
-@pytest.mark.parametrize("label_use", ["folds", "cross", "fixed"])
+@pytest.mark.parametrize(
+    ("backbone", "label_use"),
+    [(name, "folds") for name in ("gcn", "gat", "sage", "jk", "pyg:GCN")]
+    + [("gcn", "cross"), ("gcn", "fixed")],
+)
 def test_without_outer_steps_it_is_the_control(
     backbone: str, label_use: str, data: Data
 ) -> None:

@@ -85,7 +85,7 @@ def test_networks_take_turns(data: Data, base: NodeClassification) -> None:
 
 @settings(max_examples=20)
 @given(
-    seed=st.integers(0, 2**31),
+    seed=st.integers(0, 2**63 - 1),
     step=st.integers(0, 1000),
     share=st.floats(0, 1, exclude_max=True),
 )

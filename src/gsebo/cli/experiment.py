@@ -89,6 +89,8 @@ class Experiment:
         reset_peak_memory()
         parameters = self._parameters[method]
         model = self._estimators[method](**parameters, random_state=seeds[0])
+        # The bar reads the parameters before the fit does.
+        model.check_parameters()
         label = f"{method}, seed {seeds[0]}"
         if len(seeds) > 1:
             label = f"{method}, seeds {seeds[0]} to {seeds[-1]}"

@@ -68,7 +68,7 @@ class FitProgress:
     def watch(self, label: str, parameters: dict[str, Any]) -> Watcher:
         """Begin with another fit and return what is to be told of its steps."""
         self._bar.reset(
-            self._task, description=label, total=_expected_steps(parameters), state=""
+            self._task, description=label, total=expected_steps(parameters), state=""
         )
         return self._update
 
@@ -84,8 +84,15 @@ class FitProgress:
                 self._bar.start()
 
 
-def _expected_steps(parameters: dict[str, Any]) -> int | None:
-    """Number of records that a fit writes at most, where the parameters tell."""
+def expected_steps(parameters: dict[str, Any]) -> int | None:
+    """Number of records that a fit writes if it does not stop early.
+
+    Args:
+        parameters: Of the estimator.
+
+    Returns:
+        ``None`` where the parameters do not tell.
+    """
     if "max_outer_steps" in parameters:
         # Where networks take turns, a record is made when each of them has moved.
         turns = parameters["num_folds"] if parameters.get("label_use") == "folds" else 1

@@ -19,9 +19,11 @@ from gsebo.experiments.store import Store
 from gsebo.experiments.versions import versions
 from gsebo.experiments.worker import READY, WorkerSettings, serve
 
-# The libraries take seconds to load. On Linux one process loads them for all workers,
-# which are forked from it: it runs nothing itself, so that no thread, lock or GPU is
-# there to be copied. Elsewhere each worker starts from nothing.
+# The libraries take seconds to load. On Linux one process loads them for all workers
+# on CPUs, which are forked from it: it runs nothing itself, so that no thread or lock
+# is there to be copied. Elsewhere each worker starts from nothing. So do those on GPUs:
+# loading PyG asks the driver for devices, and after that no child may use CUDA.
+_SPAWN = multiprocessing.get_context("spawn")
 if sys.platform == "linux":
     _CONTEXT = multiprocessing.get_context("forkserver")
 else:
@@ -111,11 +113,12 @@ class ProcessEngine(Engine):
         self._workers.clear()
 
     def _new_worker(self, device: str) -> _Worker:
-        ours, theirs = _CONTEXT.Pipe()
+        context = _CONTEXT if device == "cpu" else _SPAWN
+        ours, theirs = context.Pipe()
         settings = WorkerSettings(
             self._store.folder.absolute(), device, self._data_dir, dict(os.environ)
         )
-        process = _CONTEXT.Process(target=serve, args=(theirs, settings), daemon=True)
+        process = context.Process(target=serve, args=(theirs, settings), daemon=True)
         process.start()
         # With this end open here too, nobody would be told that the worker is gone.
         theirs.close()

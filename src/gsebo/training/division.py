@@ -75,7 +75,9 @@ class Redrawn(Division):
 
     def problem(self, base: NodeClassification, step: int) -> NodeClassification:
         """The problem with the division of this step: a function of seed and step."""
-        generator = torch.Generator().manual_seed(self._seed * 1_000_003 + step)
+        # A generator takes no more than 63 bits.
+        seed = (self._seed * 1_000_003 + step) % 2**63
+        generator = torch.Generator().manual_seed(seed)
         order = torch.randperm(self._labelled.numel(), generator=generator)
         shuffled = self._labelled[order.to(self._labelled.device)]
         inner, outer = shuffled[: self._inner_count], shuffled[self._inner_count :]

@@ -19,5 +19,6 @@ FIGURES: dict[str, Callable[[Evidence], Drawing | None]] = {
     "inter_class": strengths,
     "factors": factors,
     "robustness_extended": robustness_extended,
+    "beyond": robustness_extended,
 }
 """What draws a recipe; ``None`` is drawn where nothing is stored."""

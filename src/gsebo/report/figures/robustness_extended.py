@@ -65,8 +65,13 @@ def robustness_extended(evidence: Evidence) -> Drawing | None:
     networks = [row for row in plan.rows if row != _NO_EDGES] or [_NO_EDGES]
     cells = _drawn(evidence.results)
     groups, absent = [], []
+    planned = evidence.plan.cells()
     for dataset in plan.datasets:
         for row in networks:
+            here = {c.noise for c in planned if (c.row, c.dataset) == (row, dataset)}
+            if len(here) < 2:
+                # There is no noise for it to grow.
+                continue
             cards = []
             place = f"{backbone_title(row)}, {dataset_title(dataset)}"
             for kind, levels in plan.noise.items():

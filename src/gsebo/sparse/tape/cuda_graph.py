@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from threading import Lock
 from typing import Any, final
@@ -77,13 +79,26 @@ def _capture(
                 _make(calls)
             # torch.cuda.graph would collect garbage and empty the cache first, which
             # takes longer than all the rest; nothing is allocated here.
-            graph.capture_begin(capture_error_mode="thread_local")
-            try:
-                _make(calls)
-            finally:
-                graph.capture_end()
+            with _no_garbage_collection():
+                graph.capture_begin(capture_error_mode="thread_local")
+                try:
+                    _make(calls)
+                finally:
+                    graph.capture_end()
         here.wait_stream(side)
     return graph
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """A graph that is found to be garbage, and freed now, would break the capture."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _make(calls: Sequence[Call]) -> None:
