@@ -57,12 +57,12 @@ class AmortisedExtension(Extension):
         state = None
         if self.guess is not None:
             guess = self.guess(features, pattern, None, None).softmax(-1)
-            state = torch.stack([guess, guess])
+            state = guess, guess
             if self.first is not None:
                 at_first = scorer.weights(topology, evidence, None, state)
                 inputs = (features, pattern, scorer.strengths(pattern, at_first), None)
                 predicted = functional_call(backbone, self.first, inputs).softmax(-1)
-                state = torch.stack([guess, predicted])
+                state = guess, predicted
         fresh = scorer.weights(topology, evidence, None, state)
         entry = known.entry[: known.num_edges]
         edges = KnownEntries(entry, known.node, known.num_edges, self.weights)

@@ -13,7 +13,7 @@ from gsebo.methods.fitted import FittedModel
 from gsebo.methods.outcome import Outcome
 from gsebo.methods.plain_training import PlainTraining, probabilities
 from gsebo.methods.prepare import NetworkChoices, PreparedGraph
-from gsebo.structure import AmortisedStrength, Propagation
+from gsebo.structure import AmortisedStrength, Predictions, Propagation
 from gsebo.training import CrossFit, Member, NodeClassification, Progress
 from gsebo.training.cross_fit import seen_state
 
@@ -66,14 +66,15 @@ def refitted_outcome(
     data = ground.data
     labelled = (data.train_mask | data.val_mask).nonzero().squeeze(-1)
     labelled = labelled.to(ground.device)
-    guess, state, first = None, None, None
+    guess, first = None, None
+    state: Predictions | None = None
     if guessed:
         guess_problem, guess_weights = training.train(
             ground, guess_network, None, labelled
         )
         guess = _loaded(guess_problem, guess_weights)
         guessed_classes = probabilities(guess_problem, guess_weights)
-        state = torch.stack([guessed_classes, guessed_classes])
+        state = guessed_classes, guessed_classes
         if own_predictions:
             at_first = _strengths(base, outer, state)
             _, first = training.train(ground, network, at_first, labelled)
@@ -96,13 +97,15 @@ def refitted_outcome(
 
 
 @torch.no_grad()
-def _strengths(base: NodeClassification, outer: Tree, state: Tensor | None) -> Tensor:
+def _strengths(
+    base: NodeClassification, outer: Tree, state: Predictions | None
+) -> Tensor:
     return base.with_state(state).strengths(outer)
 
 
 @torch.no_grad()
 def _edge_weights(
-    base: NodeClassification, outer: Tree, state: Tensor | None
+    base: NodeClassification, outer: Tree, state: Predictions | None
 ) -> Tensor:
     """Weights of the user's edges, before normalisation."""
     structure = base.structure

@@ -2,6 +2,7 @@
 
 from gsebo.structure.amortised import AmortisedStrength as AmortisedStrength
 from gsebo.structure.base import Ground as Ground
+from gsebo.structure.base import Predictions as Predictions
 from gsebo.structure.base import Structure as Structure
 from gsebo.structure.edge_strength import EdgeStrength as EdgeStrength
 from gsebo.structure.fixed import Fixed as Fixed

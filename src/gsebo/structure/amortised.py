@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from gsebo.errors import InvalidInput
 from gsebo.sparse import Pattern, SparseFeatures, sddmm
-from gsebo.structure.base import Ground, Normalise, Structure
+from gsebo.structure.base import Ground, Normalise, Predictions, Structure
 from gsebo.structure.evidence import EVIDENCE, FeatureWeights, edge_evidence
 from gsebo.structure.topology import Topology
 
@@ -26,6 +26,8 @@ _BIAS = 2.0
 # Where a candidate starts: sigmoid(-3), a twentieth of an edge.
 _CANDIDATE = -5.0
 _PER_PREDICTION = 3
+# Predictions whose agreement is remembered: the guesses and predictions of a round.
+_REMEMBERED = 12
 PREDICTIONS = 2
 """How many predictions of the classes are compared at both ends of an edge."""
 
@@ -75,7 +77,7 @@ class AmortisedStrength(Structure):
         self.scorer_decay = scorer_decay
         self.columns = evidence_columns(evidence)
         self.renormalise = renormalise
-        self._seen: tuple[Topology, Tensor, Tensor] | None = None
+        self._seen: list[tuple[Topology, Tensor, Tensor]] = []
 
     def setup(self, ground: Ground) -> None:
         """Gather the evidence; draw the hidden layer by torch's seed."""
@@ -128,7 +130,7 @@ class AmortisedStrength(Structure):
     def forward(
         self,
         graph: Topology,
-        state: Tensor | None = None,
+        state: Predictions | None = None,
         *,
         normalised: bool = True,
     ) -> Tensor:
@@ -136,8 +138,8 @@ class AmortisedStrength(Structure):
 
         Args:
             graph: The entries.
-            state: Class probabilities by two predictors, ``[2, nodes, classes]``;
-                without, the function goes by the rest.
+            state: Class probabilities by two predictors; without, the function goes by
+                the rest.
             normalised: False gives the weights of the edges instead, ``[..., edges]``.
         """
         own = self.own if self.residual else None
@@ -149,7 +151,7 @@ class AmortisedStrength(Structure):
         graph: Topology,
         evidence: Tensor,
         candidate: Tensor | None,
-        state: Tensor | None,
+        state: Predictions | None,
         own: Tensor | None = None,
     ) -> Tensor:
         """Weights of the edges of any graph, ``[..., edges]``.
@@ -158,7 +160,7 @@ class AmortisedStrength(Structure):
             graph: The entries.
             evidence: Of its edges, as :meth:`evidence_of` gives it.
             candidate: Which edges are candidates.
-            state: Class probabilities of its nodes, ``[2, nodes, classes]``.
+            state: Class probabilities of its nodes by two predictors.
             own: What single edges have beside the function, ``[..., edges]``.
         """
         inputs = [evidence, self._agreement(graph, state, evidence)]
@@ -211,15 +213,23 @@ class AmortisedStrength(Structure):
     def _scaled(self, raw: Tensor) -> Tensor:
         return (raw - self.mean) / self.spread
 
-    def _agreement(self, graph: Topology, state: Tensor | None, like: Tensor) -> Tensor:
+    def _agreement(
+        self, graph: Topology, state: Predictions | None, like: Tensor
+    ) -> Tensor:
         """Agreement and confidence of the predictions, ``[edges, numbers]``."""
         if state is None:
             return like.new_zeros(graph.num_edges, _PER_PREDICTION * PREDICTIONS)
-        # An outer step asks several times while predictions stay the same.
-        seen = self._seen
-        if seen is None or seen[0] is not graph or seen[1] is not state:
-            seen = self._seen = graph, state, _agreement(graph, state)
-        return seen[2]
+        return torch.cat([self._columns(graph, one) for one in state], dim=-1)
+
+    def _columns(self, graph: Topology, predicted: Tensor) -> Tensor:
+        # Asked several times in an outer step, and for a guess in every one.
+        for place, (where, what, columns) in enumerate(self._seen):
+            if where is graph and what is predicted:
+                self._seen.append(self._seen.pop(place))
+                return columns
+        columns = _agreement(graph, predicted)
+        self._seen = [*self._seen[1 - _REMEMBERED :], (graph, predicted, columns)]
+        return columns
 
     def project(self, outer: dict[str, Tensor]) -> dict[str, Tensor]:
         """Take off a share of what was learned; everything is allowed."""
@@ -249,17 +259,15 @@ def evidence_columns(names: str) -> tuple[str, ...]:
 
 
 @torch.no_grad()
-def _agreement(graph: Topology, state: Tensor) -> Tensor:
+def _agreement(graph: Topology, predicted: Tensor) -> Tensor:
     edges = slice(0, graph.num_edges)
     target = graph.pattern.row_of_entry[edges]
     source = graph.pattern.column_of_entry[edges]
-    columns = []
-    for predicted in state:
-        predicted = predicted.contiguous()
-        agree = sddmm(graph.pattern, predicted, predicted)[edges]
-        sure = predicted.amax(dim=-1)
-        ends = sure[target], sure[source]
-        columns += [agree, torch.minimum(*ends), torch.maximum(*ends)]
+    predicted = predicted.contiguous()
+    agree = sddmm(graph.pattern, predicted, predicted)[edges]
+    sure = predicted.amax(dim=-1)
+    ends = sure[target], sure[source]
+    columns = [agree, torch.minimum(*ends), torch.maximum(*ends)]
     return 2 * torch.stack(columns, dim=-1) - 1
 
 

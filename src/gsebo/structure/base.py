@@ -1,7 +1,7 @@
 """What a structure is: something learnable that says how much each entry counts."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -11,6 +11,9 @@ from gsebo.structure.topology import Topology
 
 Normalise = Callable[[Pattern, Tensor], Tensor]
 """From entries and their weights ``[..., entries]`` to strengths."""
+
+Predictions = Sequence[Tensor]
+"""Class probabilities by several predictors, ``[nodes, classes]`` each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,13 +51,12 @@ class Structure(nn.Module, ABC):
         """Create the parameters for a graph."""
 
     @abstractmethod
-    def forward(self, graph: Topology, state: Tensor | None = None) -> Tensor:
+    def forward(self, graph: Topology, state: Predictions | None = None) -> Tensor:
         """Return the strengths, ``[entries]`` or ``[layers, entries]``.
 
         Args:
             graph: The entries.
-            state: Class probabilities of the nodes so far, ``[..., nodes, classes]``,
-                for structures that use them.
+            state: What is predicted of the nodes so far, for structures that use it.
         """
 
     @abstractmethod

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gsebo.errors import InvalidInput
-from gsebo.structure.base import Ground, Structure
+from gsebo.structure.base import Ground, Predictions, Structure
 from gsebo.structure.topology import Topology
 
 InitialStrength = Literal["vanilla", "uniform", "ones", "random"]
@@ -97,7 +97,7 @@ class EdgeStrength(Structure):
             0, owner, wanted - start, "mean", include_self=False
         )
 
-    def forward(self, graph: Topology, state: Tensor | None = None) -> Tensor:
+    def forward(self, graph: Topology, state: Predictions | None = None) -> Tensor:
         """Return the strengths, ``[entries]`` or ``[layers, entries]``."""
         change: Tensor = self.change
         if self.owner is not None:

@@ -5,7 +5,7 @@ from typing import final
 from torch import Tensor
 
 from gsebo.errors import InvalidInput
-from gsebo.structure.base import Ground, Structure
+from gsebo.structure.base import Ground, Predictions, Structure
 from gsebo.structure.topology import Topology
 
 
@@ -42,7 +42,7 @@ class Fixed(Structure):
             )
         self.register_buffer("start", given.to(start))
 
-    def forward(self, graph: Topology, state: Tensor | None = None) -> Tensor:
+    def forward(self, graph: Topology, state: Predictions | None = None) -> Tensor:
         """Return the strengths, ``[entries]`` or ``[layers, entries]``."""
         return self.start
 

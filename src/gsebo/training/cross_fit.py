@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from gsebo.bilevel import Hypergradient, Iterate, Optimizer, State, Tree, begin
+from gsebo.structure import Predictions
 from gsebo.training.division import Division
 from gsebo.training.loop import LoopSettings, run_loop
 from gsebo.training.problem import NodeClassification
@@ -55,7 +56,7 @@ class CrossFit:
         self.division = division
         self._guesses = guesses
         self._own_predictions = own_predictions
-        self._last_state: Tensor | None = None
+        self._last_state: Predictions | None = None
 
     @property
     def labels(self) -> Tensor:
@@ -84,7 +85,7 @@ class CrossFit:
         return self.division.problem(self.base, step).with_state(state)
 
     @torch.no_grad()
-    def state(self, network: int, weights: Tree, outer: Tree) -> Tensor | None:
+    def state(self, network: int, weights: Tree, outer: Tree) -> Predictions | None:
         """What the structure looks at: the guess, and what the network makes of it."""
         if self._guesses is None:
             return None
@@ -137,7 +138,7 @@ def seen_state(
     guess: Tensor,
     *,
     own_predictions: bool = True,
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """A guess of the classes, and what a network predicts where only that is known.
 
     Nothing of earlier steps is needed, so that it can be found for new nodes too.
@@ -150,13 +151,13 @@ def seen_state(
         own_predictions: Otherwise the guess stands for the prediction too.
 
     Returns:
-        ``[2, nodes, classes]``.
+        Two times ``[nodes, classes]``.
     """
-    at_first = torch.stack([guess, guess])
+    at_first = guess, guess
     if not own_predictions:
         return at_first
     predicted = problem.with_state(at_first).scores(weights, outer).softmax(-1)
-    return torch.stack([guess, predicted])
+    return guess, predicted
 
 
 def train_cross_fitted(

@@ -14,7 +14,7 @@ from gsebo.bilevel import Tree
 from gsebo.bilevel.derivatives import Derivatives, HandDifferentiated
 from gsebo.sparse import Noise
 from gsebo.sparse.symbol import Untraceable
-from gsebo.structure import Structure, Topology
+from gsebo.structure import Predictions, Structure, Topology
 from gsebo.training.tape_derivatives import FLAT, Programs, TapeDerivatives
 from gsebo.training.task import Task
 
@@ -53,9 +53,9 @@ class NodeClassification(HandDifferentiated):
     outer_nodes: Tensor
     weight_decay: float
     seed: int
-    state: Tensor | None = None
+    state: Predictions | None = None
 
-    def with_state(self, state: Tensor | None) -> "NodeClassification":
+    def with_state(self, state: Predictions | None) -> "NodeClassification":
         """The same problem while the structure looks at other probabilities."""
         other = replace(self, state=state)
         # Kernel calls read strengths, wherever those come from: they serve both.
@@ -103,15 +103,18 @@ class NodeClassification(HandDifferentiated):
         """Derivatives by hand, where there are kernels for the network and device."""
         if self.programs is None:
             return None
-        return self._tape_derivatives(self.programs, outer)
+        return self._tape_derivatives(self.programs, outer, recorded=True)
 
-    def _tape_derivatives(self, programs: Programs, outer: Tree) -> TapeDerivatives:
+    def _tape_derivatives(
+        self, programs: Programs, outer: Tree, *, recorded: bool
+    ) -> TapeDerivatives:
         return TapeDerivatives(
             programs,
             self.strengths,
             outer,
             weight_decay=self.weight_decay,
             replicated=False,
+            recorded=recorded,
         )
 
     @cached_property
@@ -141,7 +144,8 @@ class NodeClassification(HandDifferentiated):
         """Scores of every node without dropout, ``[nodes, classes]``."""
         if self.programs is None:
             return self.logits(weights, outer, None)
-        return self._tape_derivatives(self.programs, outer).scores(weights)
+        quiet = self._tape_derivatives(self.programs, outer, recorded=False)
+        return quiet.scores(weights)
 
     def logits(self, weights: Tree, outer: Tree, noise: Noise | None) -> Tensor:
         """Scores of every node, ``[nodes, classes]``."""

@@ -50,7 +50,7 @@ class Stack(HandDifferentiated):
 
     def derivatives(self, outer: Tree) -> Derivatives:
         """Derivatives of all problems, each by its own weights and strengths."""
-        return self._derivatives(outer)
+        return self._derivatives(outer, recorded=True)
 
     def inner_loss(self, weights: Tree, outer: Tree, step: int) -> Tensor:
         """There is no graph to record: whoever needs one trains one after another."""
@@ -62,15 +62,16 @@ class Stack(HandDifferentiated):
 
     def scores(self, weights: Tree, outer: Tree) -> Tensor:
         """Scores of every node, ``[problems, nodes, classes]``."""
-        return self._derivatives(outer).scores(weights)
+        return self._derivatives(outer, recorded=False).scores(weights)
 
-    def _derivatives(self, outer: Tree) -> TapeDerivatives:
+    def _derivatives(self, outer: Tree, *, recorded: bool) -> TapeDerivatives:
         return TapeDerivatives(
             self._programs,
             self._first.strengths,
             outer,
             weight_decay=self._first.weight_decay,
             replicated=True,
+            recorded=recorded,
         )
 
     def join(self, runs: Sequence[Progress]) -> Progress:

@@ -131,6 +131,7 @@ class TapeDerivatives(Derivatives):
         outer: The outer variables.
         weight_decay: λ of the inner loss.
         replicated: Whether weights and outer variables have an axis of replicas.
+        recorded: Whether derivatives by the outer variables will be asked for.
     """
 
     def __init__(
@@ -141,13 +142,16 @@ class TapeDerivatives(Derivatives):
         *,
         weight_decay: float,
         replicated: bool,
+        recorded: bool,
     ) -> None:
         self._programs = programs
-        self._strengths_of = strengths_of
-        self._outer = outer
+        self._outer = require_grad(outer) if recorded else outer
         self._decay = weight_decay
         self._replicated = replicated
-        strengths = strengths_of(outer)
+        # Recorded once: both derivatives by the outer variables go back through it.
+        with torch.set_grad_enabled(recorded and bool(outer)):
+            self._recorded = strengths_of(self._outer)
+        strengths = self._recorded.detach()
         self._shape = strengths.shape
         # What nothing is learned of is the same for all replicas.
         stacked = strengths if replicated and outer else strengths.unsqueeze(0)
@@ -212,10 +216,12 @@ class TapeDerivatives(Derivatives):
             return {}
         layers, entries = self._strengths.shape[1:]
         found = program.strengths.gradient(layers, entries).view(self._shape)
-        leaves = require_grad(self._outer)
-        with torch.enable_grad():
-            strengths = self._strengths_of(leaves)
-        (by_outer,) = vjp({"strengths": strengths}, {"strengths": found}, leaves)
+        (by_outer,) = vjp(
+            {"strengths": self._recorded},
+            {"strengths": found},
+            self._outer,
+            retain_graph=True,
+        )
         return by_outer
 
     def _like_weights(self, flat: Tensor) -> Tensor:
