@@ -104,6 +104,19 @@ methods = ["vanilla"]
 backbones = ["gcn"]
 datasets = ["cora", "air-usa"]
 """,
+    "beyond": """
+        title = "Beyond"
+        seeds = 2
+        [[trials]]
+        methods = ["vanilla", "gsebo"]
+        backbones = ["gcn"]
+        datasets = ["cora"]
+        noise = [0, 5000]
+        [[trials]]
+        methods = ["vanilla", "gsebo"]
+        backbones = ["gcn"]
+        datasets = ["citeseer"]
+        """,
     "robustness_extended": """
 title = "Robustness to other noise: small"
 seeds = 2

@@ -51,6 +51,8 @@ def panels(drawing: Drawing) -> int:
         ("factors", 3 * 2),
         # Kinds of noise.
         ("robustness_extended", 3),
+        # A graph without noise is in the tables alone.
+        ("beyond", 1),
     ],
 )
 def test_a_panel_for_everything(

@@ -52,9 +52,9 @@ class Amortised(GraphClassifier):
     What is known of an edge (how alike its nodes are, their degrees and common
     neighbours, how far predictions agree) is turned into its weight by a small network,
     whose parameters follow the same hypergradient as :class:`~gsebo.GSEBO`'s strengths.
-    A few hundred parameters cannot memorise nodes, so the labels of all labelled nodes
-    can serve both sides. At the end fresh weights are trained on all of them, on the
-    learned graph.
+    What each edge has of its own beside it is shrunk, and every labelled node is judged
+    by a network that never saw it. At the end fresh weights are trained on all of them,
+    on the learned graph.
 
     Args:
         backbone: Name, class or instance of a backbone or of a PyG model.

@@ -64,6 +64,7 @@ class AmortisedExtension(Extension):
                 predicted = functional_call(backbone, self.first, inputs).softmax(-1)
                 state = guess, predicted
         fresh = scorer.weights(topology, evidence, None, state)
+        scorer.forget()
         entry = known.entry[: known.num_edges]
         edges = KnownEntries(entry, known.node, known.num_edges, self.weights)
         return scorer.strengths(pattern, edges.kept(fresh))
@@ -71,7 +72,7 @@ class AmortisedExtension(Extension):
     def tensors(self) -> dict[str, Tensor]:
         """Everything to be saved."""
         parts = {
-            _SCORER: self.structure.state_dict(),
+            _SCORER: self._scorer(),
             _GUESS: {} if self.guess is None else self.guess.state_dict(),
             _FIRST: self.first or {},
         }
@@ -81,6 +82,11 @@ class AmortisedExtension(Extension):
             for name, tensor in part.items()
         }
         return {**found, _WEIGHTS: self.weights}
+
+    def _scorer(self) -> dict[str, Tensor]:
+        """What scores other edges; what single edges had is in their weights."""
+        named = self.structure.state_dict()
+        return {name: tensor for name, tensor in named.items() if name != "own"}
 
     @classmethod
     def from_tensors(

@@ -124,6 +124,7 @@ def _learned(base: NodeClassification, outer: Tree) -> AmortisedStrength:
     assert isinstance(structure, AmortisedStrength)
     for name, parameter in structure.named_parameters():
         parameter.copy_(outer[name])
+    structure.forget()
     return structure
 
 

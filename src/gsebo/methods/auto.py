@@ -31,7 +31,7 @@ from gsebo.methods.search import Search
 from gsebo.training.stopping import SelectBy
 
 # Of a plain network where no label could be held out.
-_USUAL_EPOCHS = 200
+_EPOCHS_WITHOUT_EVIDENCE = 200
 
 
 @final
@@ -119,9 +119,11 @@ class Auto(EpochClassifier):
 
     def _without_evidence(self, data: Data) -> list[Tried]:
         names, methods = self._preparations(data), candidate_names(self.methods)
+        # A plain network needs no labels to validate on.
+        methods.sort(key=lambda method: method not in PLAIN)
         entrants = [Entrant(method, names[0]) for method in methods]
         first = untried(entrants[0])
-        epochs = min(_USUAL_EPOCHS, self.max_epochs)
+        epochs = min(_EPOCHS_WITHOUT_EVIDENCE, self.max_epochs)
         chosen = replace(
             first,
             chosen=True,

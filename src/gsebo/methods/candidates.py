@@ -31,7 +31,7 @@ _OF_ALL: tuple[str, ...] = (
 # Other loops count in other steps, and have a patience of their own.
 _OF_EPOCHS = ("max_epochs", "evaluate_every", "patience", "select_by")
 # So many epochs leave every method as long as it is by default.
-_USUAL_EPOCHS = 1000
+_FULL_LENGTH = 1000
 
 
 def candidate_names(text: str) -> list[str]:
@@ -86,7 +86,7 @@ class Candidates:
         if method == "mlp":
             given |= {"backbone": "mlp", "backbone_options": None}
         if "max_outer_steps" in own:
-            share = min(1.0, self.parameters["max_epochs"] / _USUAL_EPOCHS)
+            share = min(1.0, self.parameters["max_epochs"] / _FULL_LENGTH)
             given["max_outer_steps"] = max(1, round(share * own["max_outer_steps"]))
         if epochs is not None and refits(method):
             given["refit_epochs"] = epochs

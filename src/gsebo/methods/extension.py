@@ -98,8 +98,8 @@ class VanillaForNew(Extension):
         if known.num_new_edges:
             warnings.warn(
                 f"{known.num_new_edges} of {known.num_edges} edges are not in the "
-                "graph of the fit and got the vanilla weight, because one strength per "
-                "edge was learned, which says nothing about new edges.",
+                "graph of the fit and got the vanilla weight, because what was learned "
+                "says nothing about new edges.",
                 InputWarning,
                 stacklevel=2,
             )

@@ -57,7 +57,9 @@ def _reason(entrant: Entrant, race: Race) -> str:
     if entrant == race.winner:
         return _why_first(race)
     count = len(standing.fold_accuracy)
-    behind = 100 * (_mean(winner.fold_accuracy[:count]) - standing.accuracy)
+    # Fold by fold, because who was given up has not been tried on all of them.
+    ours, theirs = standing.fold_accuracy, winner.fold_accuracy[:count]
+    behind = 100 * (_mean(theirs) - _mean(ours))
     words = f"{behind:.1f} points behind {race.winner.method}"
     if entrant not in race.finished:
         folds = "fold" if count == 1 else "folds"

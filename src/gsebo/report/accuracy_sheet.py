@@ -47,9 +47,13 @@ def accuracy_sheet(evidence: Evidence, *, brackets: bool = False) -> Sheet:
     noise = {cell.noise for cell in found}
     tables: list[Table] = []
     if len(noise) > 1:
-        for dataset in dict.fromkeys(cell.dataset for cell in found):
+        noisy = {cell.dataset for cell in found if cell.noise}
+        for dataset in dict.fromkeys(c.dataset for c in found if c.dataset in noisy):
             part = {c: one for c, one in found.items() if c.dataset == dataset}
             tables += _tables_by_noise(dataset, part, seeds, brackets)
+        clean = {c: one for c, one in found.items() if c.dataset not in noisy}
+        if clean:
+            tables.append(_table("Graphs as they are", clean, seeds, brackets))
     else:
         tables.append(_table("", found, seeds, brackets))
     recipe = evidence.recipe

@@ -101,6 +101,8 @@ class AmortisedStrength(Structure):
     def restore(self, tensors: dict[str, Tensor], normalise: Normalise) -> None:
         """Take what was learned on a graph, to score others.
 
+        Only ``evidence_of``, ``weights`` and ``strengths`` can be asked then.
+
         Args:
             tensors: As ``state_dict`` of a structure that was laid over a graph.
             normalise: The network's own propagation of a weighted graph.
@@ -230,6 +232,10 @@ class AmortisedStrength(Structure):
         columns = _agreement(graph, predicted)
         self._seen = [*self._seen[1 - _REMEMBERED :], (graph, predicted, columns)]
         return columns
+
+    def forget(self) -> None:
+        """Let go of the predictions that were looked at."""
+        self._seen = []
 
     def project(self, outer: dict[str, Tensor]) -> dict[str, Tensor]:
         """Take off a share of what was learned; everything is allowed."""

@@ -119,7 +119,7 @@ class CrossFit:
         return mean.clamp(min=torch.finfo(mean.dtype).tiny).log()
 
     def changed_edges(self, outer: Tree, runs: int) -> tuple[Tensor, Tensor]:
-        """Told of the strengths that the last predictions were made with."""
+        """Told of the strengths that the last of the networks sees."""
         edges = slice(0, self.base.graph.num_edges)
         alone = {name: leaf[0] for name, leaf in outer.items()}
         now = self.base.with_state(self._last_state).strengths(alone)[..., edges]
