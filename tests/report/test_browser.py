@@ -94,6 +94,8 @@ def test_the_address_keeps_the_filter(open_page: OpenPage, file: Path) -> None:
     again = open_page(file, place=tab.run("location.hash"))
     assert again.visible("tr[data-leaf]") == rows
     again.page.get_by_role("link", name="Robustness: small").click()
+    # The page hears of the new place a moment later.
+    again.page.wait_for_function("location.hash.includes('?')")
     assert again.run("location.hash") == "#robustness?backbone=gcn,sage&method=gsebo"
     assert again.visible("tr[data-leaf]") == rows
     top = "document.getElementById('robustness').getBoundingClientRect().top"
