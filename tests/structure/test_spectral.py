@@ -55,12 +55,12 @@ def test_on_any_matrix_they_stay_below_the_true_ones(
     drawn = torch.rand(graph.num_edges, generator=generator, dtype=torch.float64)
     values = (drawn - 0.3).clamp(min=0).requires_grad_()
     count = graph.num_nodes
-    found = top_singular_values(pattern, values, count, iterations=60)
+    # Two that are nearly equal take their time to part, and until they have, their sum
+    # may be above the true one: 60 iterations were too few for some matrices.
+    found = top_singular_values(pattern, values, count, iterations=400)
     expected = torch.linalg.svdvals(dense(pattern, values.detach()))
-    # Two that are nearly equal take their time to part.
     assert torch.allclose(found[:1], expected[:1], rtol=0.02)
-    # Until they have, their sum may be above the true one by a hair.
-    assert float(found.detach().sum()) <= 1.0001 * float(expected.sum()) + 1e-6
+    assert float(found.detach().sum()) <= float(expected.sum()) + 1e-6
     (slope,) = torch.autograd.grad(found.sum(), values)
     # The product of two unit vectors, for each singular value.
     assert float(slope.abs().sum()) <= count * max(len(slope), 1)
