@@ -14,7 +14,8 @@ _CLEAR = Path("/proc/self/clear_refs")
 def reset_peak_memory() -> None:
     """Forget earlier peaks, where the system can."""
     gc.collect()
-    if torch.cuda.is_available():
+    # A worker that was forked may look at CUDA as little as possible: it cannot use it.
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.reset_peak_memory_stats()
     try:
         # What was freed before, but is still held, would count for the next.
