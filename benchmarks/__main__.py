@@ -15,10 +15,13 @@ COMMANDS = {
     "replicas": "time of ten fits at once beside one",
     "scale": "time of one outer step by the number of edges",
     "amortised": "cost of amortised strengths: a step, by edges, a whole fit",
+    "convert": "time and memory of turning an edge list into a graph folder",
+    "large": "batches of graphs on disk: time and memory by the number of edges",
     "operators": "sparse operators on a GPU beside the floor of their memory traffic",
     "report": "render RESULTS.md from the stored lines",
 }
 _MODULES = {"fit": "whole_fit"}
+_FOLDERS = ("--results", "--folder")
 
 
 def main(arguments: list[str]) -> None:
@@ -52,18 +55,18 @@ def _run(name: str, arguments: list[str]) -> None:
     )
     module.add_arguments(parser)
     parsed = parser.parse_args(arguments)
-    records = Records(name, parsed.results, _without_folder(name, arguments))
+    records = Records(name, parsed.results, _without_folders(name, arguments))
     module.run(parsed, records)
 
 
-def _without_folder(name: str, arguments: list[str]) -> list[str]:
-    """The command to store: where the lines went is nobody's business."""
+def _without_folders(name: str, arguments: list[str]) -> list[str]:
+    """The command to store: where lines and graphs lie is nobody's business."""
     kept = [name]
     rest = iter(arguments)
     for argument in rest:
-        if argument == "--results":
+        if argument in _FOLDERS:
             next(rest, None)
-        elif not argument.startswith("--results="):
+        elif argument.partition("=")[0] not in _FOLDERS:
             kept.append(argument)
     return kept
 

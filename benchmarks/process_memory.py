@@ -24,6 +24,11 @@ def resident_bytes() -> int:
     return _status("VmRSS") if _STATUS.exists() else _largest()
 
 
+def private_bytes() -> int:
+    """Memory that the process holds now and that no file stands behind."""
+    return _status("RssAnon")
+
+
 def peak_bytes() -> int:
     """Most memory held since :func:`reset_peak`, or where that cannot be, ever."""
     return _status("VmHWM") if _STATUS.exists() else _largest()

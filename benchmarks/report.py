@@ -7,7 +7,9 @@ from pathlib import Path
 
 from benchmarks import sections
 from benchmarks.amortised_section import amortised
+from benchmarks.convert_section import convert
 from benchmarks.failure import BenchmarkError
+from benchmarks.large_section import large
 from benchmarks.markdown import Line, distinct
 from benchmarks.records import Records, read_lines
 
@@ -20,6 +22,8 @@ SECTIONS: dict[str, tuple[str, Callable[[Sequence[Line]], str]]] = {
     "replicas": ("Several fits at once", sections.replicas),
     "scale": ("One outer step by the number of edges", sections.scale),
     "amortised": ("Amortised strengths", amortised),
+    "convert": ("From an edge list to a graph folder", convert),
+    "large": ("Large graphs", large),
     "operators": ("Sparse operators on a GPU", sections.operators),
 }
 _INTRODUCTION = """\

@@ -1,15 +1,17 @@
 """``gsebo data``: where datasets are, getting them, checking them."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from typer import Argument
 
+from gsebo.cli.convert import register, verify_folder
 from gsebo.cli.options import DataDir, Json
 from gsebo.cli.output import print_json, print_table
 
 data_app = typer.Typer(
-    help="Find, download and check the registered datasets.",
+    help="Find, download, convert and check datasets.",
     epilog="[bold]Example:[/bold] gsebo data verify cora",
     rich_markup_mode="rich",
 )
@@ -19,7 +21,7 @@ Name = Annotated[str, Argument(metavar="NAME", help="A registered dataset.")]
 
 @data_app.callback(invoke_without_command=True)
 def data(context: typer.Context) -> None:
-    """Find, download and check the registered datasets."""
+    """Find, download, convert and check datasets."""
     if context.invoked_subcommand is None:
         print(context.get_help())
 
@@ -64,17 +66,25 @@ def get(name: Name, data_dir: DataDir = None, json: Json = False) -> None:
 def verify_datasets(
     name: Annotated[
         str | None,
-        Argument(metavar="NAME", help="A registered dataset; all by default."),
+        Argument(
+            metavar="NAME",
+            help="A registered dataset or a graph folder; all datasets by default.",
+        ),
     ] = None,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
     """Compare datasets with the published graphs; exit code 1 if one differs.
 
-    When all are checked, one that is not on this machine is no failure.
+    A graph folder is read whole and compared with its checksums. When all datasets are
+    checked, one that is not on this machine is no failure.
     """
     from gsebo.data import DATASETS, verify
+    from gsebo.data.folder import is_graph_folder
 
+    if name is not None and (is_graph_folder(name) or _is_other_folder(name)):
+        verify_folder(Path(name), json)
+        return
     names = list(DATASETS) if name is None else [name]
     found = [verify(each, data_dir=data_dir) for each in names]
     if json:
@@ -98,3 +108,14 @@ def verify_datasets(
     optional = "absent" if name is None else None
     if not all(each.ok or each.where == optional for each in found):
         raise typer.Exit(1)
+
+
+def _is_other_folder(name: str) -> bool:
+    """Whether this can only be meant as the path of a folder."""
+    from gsebo.data import DATASETS
+    from gsebo.lookup import normalise
+
+    return Path(name).is_dir() and normalise(name) not in DATASETS
+
+
+register(data_app)

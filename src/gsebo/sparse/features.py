@@ -66,3 +66,21 @@ def make_features(
     rows, columns = coo.indices()
     pattern = Pattern.from_positions(rows, columns, x.shape[0], x.shape[1])
     return SparseFeatures(pattern.to(device), coo.values().to(device, dtype))
+
+
+def features_as_stored(
+    x: Tensor, dtype: torch.dtype, device: torch.device | str
+) -> Tensor | SparseFeatures:
+    """Keep the form of ``x``, dense or ``sparse_csr``, on ``device``."""
+    if x.layout == torch.strided:
+        return x.to(device, dtype).contiguous()
+    columns = x.col_indices()
+    index = Pattern.index_dtype(max(columns.numel(), *x.shape))
+    pattern = Pattern(
+        x.shape[0],
+        x.shape[1],
+        x.crow_indices(),
+        columns.to(index),
+        torch.arange(columns.numel(), dtype=index),
+    )
+    return SparseFeatures(pattern.to(device), x.values().to(device, dtype))

@@ -1,0 +1,195 @@
+"""From edge lists and node tables to graph folders, in bounded memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch_geometric.data import Data
+
+from gsebo.data.convert_edges import EdgeReader, counts_as_facts, write_edges
+from gsebo.data.convert_nodes import NodeColumns, NodeTable, read_nodes
+from gsebo.data.edge_sort import LARGEST_COUNT
+from gsebo.data.folder import GraphFolder
+from gsebo.data.folder_arrays import LOG_DEGREE, count_classes
+from gsebo.data.folder_manifest import MASKS
+from gsebo.data.folder_writer import FolderWriter
+from gsebo.data.splits import apply_split
+from gsebo.data.table_rows import Progress, TableFile, open_table
+from gsebo.errors import InvalidInput
+
+_ROWS_AT_ONCE = 2**20
+
+
+@final
+@dataclass(frozen=True)
+class TableOptions:
+    """How to read an edge list and a node table.
+
+    Attributes:
+        undirected: Whether to add the reverse of each edge.
+        num_nodes: Number of nodes, where no node table says it; otherwise the largest
+            number of an edge plus one.
+        duplicates: ``"merge"`` or ``"error"``: what edges that are there twice are.
+        delimiter: Of text files; detected in the first line by default.
+        ends: Columns of the edge list with sources and targets.
+        nodes: Columns of the node table.
+        split: Name of a split to draw, as for `apply_split`, where no column has one.
+        seed: Of the split.
+        run_edges: Edges that are held in memory at once; eight bytes each, and about
+            four times as much while they are merged.
+        block_bytes: How much of a text file to read at once.
+    """
+
+    undirected: bool = False
+    num_nodes: int | None = None
+    duplicates: Literal["merge", "error"] = "merge"
+    delimiter: str | None = None
+    ends: tuple[str | None, str | None] = (None, None)
+    nodes: NodeColumns = field(default_factory=NodeColumns)
+    split: str | None = None
+    seed: int = 0
+    run_edges: int = 2**22
+    block_bytes: int = 2**23
+
+    def __post_init__(self) -> None:
+        if self.duplicates not in ("merge", "error"):
+            raise InvalidInput(
+                f"duplicates={self.duplicates!r}: expected merge or error."
+            )
+        if self.num_nodes is not None and not 0 < self.num_nodes <= LARGEST_COUNT:
+            raise InvalidInput(
+                f"num_nodes={self.num_nodes}: expected 1 to {LARGEST_COUNT}."
+            )
+
+
+def convert_tables(
+    edges: str | PathLike[str],
+    path: str | PathLike[str],
+    *,
+    nodes: str | PathLike[str] | None = None,
+    options: TableOptions | None = None,
+    progress: Progress | None = None,
+) -> GraphFolder:
+    """Write an edge list, and what a node table says, as a graph folder.
+
+    Memory grows with the number of nodes (tens of bytes each), not with the edges or
+    the features. Without feature columns, the logarithm of one plus the edges into the
+    node is the one feature.
+
+    Args:
+        edges: Text with one edge per line, or a Parquet file.
+        path: A folder that does not exist; it appears whole or not at all.
+        nodes: Text with named columns, or a Parquet file.
+        options: How to read them.
+        progress: Told how far it is.
+
+    Raises:
+        InvalidInput: A row does not fit; the message names the first such line.
+    """
+    options = options or TableOptions()
+    told = progress or _tell_nobody
+    if nodes is not None and options.num_nodes is not None:
+        raise InvalidInput(
+            f"both a node table and num_nodes={options.num_nodes} were given: "
+            "expected one of them."
+        )
+    with FolderWriter(Path(path)) as writer:
+        table = None
+        if nodes is not None:
+            file = _open(nodes, options)
+            table = read_nodes(file, options.nodes, writer, told)
+        reader = EdgeReader(
+            _open(edges, options),
+            ends=options.ends,
+            num_nodes=options.num_nodes if table is None else table.num_nodes,
+            numbers=None if table is None else table.numbers,
+            undirected=options.undirected,
+            refuse_duplicates=options.duplicates == "error",
+        )
+        sorter = reader.read(writer.scratch, options.run_edges, told)
+        num_nodes = reader.count_nodes()
+        starts = write_edges(sorter, num_nodes, writer, told)
+        reader.check_repetition(sorter)
+        reader.counts.duplicates = sorter.added - int(starts[-1])
+        facts: dict[str, Any] = {
+            "made_from": [Path(file).name for file in (edges, nodes) if file],
+            **counts_as_facts(reader.counts),
+            "reverse_edges_added": options.undirected,
+        }
+        _finish(writer, table, starts, facts, options)
+    return GraphFolder.open(path)
+
+
+def _finish(
+    writer: FolderWriter,
+    table: NodeTable | None,
+    starts: NDArray[np.int64],
+    facts: dict[str, Any],
+    options: TableOptions,
+) -> None:
+    """Write what there is of one number per node, and the manifest."""
+    num_nodes = len(starts) - 1
+    num_features = 0 if table is None else table.num_features
+    if not num_features:
+        num_features = 1
+        facts["features_made"] = LOG_DEGREE
+        x = writer.array("x", np.float32, (1,))
+        for begin in range(0, num_nodes, _ROWS_AT_ONCE):
+            degree = np.diff(starts[begin : begin + _ROWS_AT_ONCE + 1])
+            x.append(np.log1p(degree.astype(np.float32))[:, None])
+    y = None if table is None else table.y
+    masks = {} if table is None else table.masks
+    if options.split is not None:
+        masks = _drawn(y, masks, options)
+        facts["split"] = {"name": options.split, "seed": options.seed}
+    columns: dict[str, NDArray[Any]] = {} if y is None else {"y": y}
+    columns |= masks
+    if table is not None:
+        facts |= {"feature_columns": list(table.features)} if table.features else {}
+        facts |= {"columns_left_out": list(table.left_out)} if table.left_out else {}
+        if table.numbers is not None:
+            columns["node_id"] = table.numbers.ids
+    for name, values in columns.items():
+        writer.array(name, values.dtype).append(values)
+    writer.finish(
+        num_nodes=num_nodes,
+        num_features=num_features,
+        num_classes=count_classes(y, masks.get("train_mask"), masks.get("val_mask")),
+        classes=None if table is None else table.classes,
+        facts=facts,
+    )
+
+
+def _drawn(
+    y: NDArray[np.int64] | None,
+    masks: dict[str, NDArray[np.bool_]],
+    options: TableOptions,
+) -> dict[str, NDArray[np.bool_]]:
+    """The masks of a split that is drawn."""
+    if y is None or masks:
+        held = "no labels" if y is None else "masks of its own"
+        raise InvalidInput(
+            f"split {options.split!r} for a node table with {held}: expected labels "
+            "and no masks."
+        )
+    data = Data(y=torch.from_numpy(y), num_nodes=len(y))
+    split = apply_split(data, str(options.split), options.seed)
+    return {mask: split[mask].numpy() for mask in MASKS if mask in split}
+
+
+def _open(path: str | PathLike[str], options: TableOptions) -> TableFile:
+    return open_table(
+        Path(path).expanduser(),
+        delimiter=options.delimiter,
+        block_bytes=options.block_bytes,
+    )
+
+
+def _tell_nobody(what: str, done: int, end: int) -> None:
+    del what, done, end

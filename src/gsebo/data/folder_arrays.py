@@ -1,0 +1,122 @@
+"""Put a graph that is in memory, or mapped from elsewhere, into a folder."""
+
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch_geometric.data import Data
+
+from gsebo.data.arrays import Array, CSRArrays, GraphArrays
+from gsebo.data.canonical import canonicalise
+from gsebo.data.folder import GraphFolder
+from gsebo.data.folder_writer import FolderWriter
+from gsebo.data.validate import validate
+
+_ROWS_AT_ONCE = 2**16
+LOG_DEGREE = "log(1 + edges into the node)"
+"""What is said of the one feature of a graph that came without features."""
+
+
+def write_folder(
+    graph: Data | GraphArrays,
+    path: str | PathLike[str],
+    *,
+    facts: dict[str, Any] | None = None,
+) -> GraphFolder:
+    """Write a graph as a folder; it appears whole or not at all.
+
+    A ``Data`` without features gets one: the logarithm of one plus the edges into the
+    node.
+
+    Args:
+        graph: The graph; a ``Data`` is checked, arrays are taken as they are.
+        path: A folder that does not exist.
+        facts: What else to remember of where the graph came from.
+    """
+    told: dict[str, Any] = dict(facts or {})
+    with FolderWriter(Path(path)) as writer:
+        arrays = graph
+        if isinstance(arrays, Data):
+            arrays, counted = _laid_out(arrays)
+            told |= counted
+        for name, values in _named(arrays).items():
+            column = writer.array(name, _stored_type(values), values.shape[1:])
+            for begin in range(0, len(values), _ROWS_AT_ONCE):
+                column.append(values[begin : begin + _ROWS_AT_ONCE])
+        writer.finish(
+            num_nodes=arrays.num_nodes,
+            num_features=arrays.num_features,
+            num_classes=count_classes(arrays.y, arrays.train, arrays.val),
+            facts=told,
+        )
+    return GraphFolder.open(path)
+
+
+def count_classes(
+    y: Array | None, train: Array | None, val: Array | None
+) -> int | None:
+    """The largest label plus one, of training and validation nodes if there are any.
+
+    Labels of other nodes are not looked at then: nothing may be learned from them.
+    """
+    if y is None:
+        return None
+    known = y
+    if train is not None or val is not None:
+        nodes = [np.flatnonzero(mask) for mask in (train, val) if mask is not None]
+        known = y[np.concatenate(nodes)]
+    return int(known.max(initial=-1)) + 1
+
+
+def _laid_out(data: Data) -> tuple[GraphArrays, dict[str, Any]]:
+    """The arrays of a graph, and what became of its edges and features."""
+    validate(data, labels_needed=False, features_needed=False)
+    source, target = data.edge_index
+    counted: dict[str, Any] = {}
+    if "x" not in data or data.x is None:
+        num_nodes = int(data.num_nodes)
+        kept = canonicalise(data).edge_index[1]
+        degree = torch.bincount(kept, minlength=num_nodes)
+        data = data.clone()
+        data.x = torch.log1p(degree.float()).unsqueeze(1)
+        counted["features_made"] = LOG_DEGREE
+    arrays = GraphArrays.of(data)
+    loops = int((source == target).sum())
+    counted["edges_read"] = len(source)
+    counted["self_loops_dropped"] = loops
+    counted["duplicates_merged"] = len(source) - loops - arrays.num_edges
+    return arrays, counted
+
+
+def _named(arrays: GraphArrays) -> dict[str, Array]:
+    """The arrays by the names of their files."""
+    named: dict[str, Array | None] = {
+        "indptr": arrays.indptr,
+        "source": _narrow(arrays.source, arrays.num_nodes),
+    }
+    if isinstance(arrays.x, CSRArrays):
+        named["x_indptr"] = arrays.x.indptr
+        named["x_columns"] = arrays.x.columns
+        named["x_values"] = arrays.x.values
+    else:
+        named["x"] = arrays.x
+    named["y"] = arrays.y
+    named["train_mask"], named["val_mask"] = arrays.train, arrays.val
+    named["test_mask"], named["node_id"] = arrays.test, arrays.node_id
+    return {name: values for name, values in named.items() if values is not None}
+
+
+def _stored_type(values: Array) -> np.dtype[Any]:
+    """Integers that no format names are stored as int64, the rest as it is."""
+    if values.dtype.kind in "iu" and values.dtype.str not in ("<i4", "|i1", "<i2"):
+        return np.dtype(np.int64)
+    return values.dtype
+
+
+def _narrow(source: Array, num_nodes: int) -> Array:
+    """Node numbers in half the space where they fit."""
+    if num_nodes <= np.iinfo(np.int32).max and source.dtype != np.int32:
+        return source.astype(np.int32)
+    return source

@@ -1,0 +1,220 @@
+"""Text files with one row per line, parsed by pyarrow, block by block."""
+
+import csv
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, final
+
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+
+from gsebo.data.line_blocks import LineBlock, line_blocks
+from gsebo.data.table_rows import (
+    EXPECTED,
+    INTEGER,
+    NUMBER,
+    TEXT,
+    TRUTH,
+    Progress,
+    RowBatch,
+    TableFile,
+)
+from gsebo.errors import InvalidInput
+
+_TYPES = {
+    INTEGER: pa.int64(),
+    NUMBER: pa.float32(),
+    TEXT: pa.string(),
+    TRUTH: pa.bool_(),
+}
+_DELIMITERS = "\t,; "
+_WHOLE_NUMBER = re.compile(r"\s*[+-]?[0-9]+\s*")
+
+
+@final
+class CSVFile(TableFile):
+    """A text file; its first line names the columns unless it is all numbers."""
+
+    unit = "line"
+
+    def __init__(self, path: Path, delimiter: str | None, block_bytes: int) -> None:
+        self.path = path
+        self._block_bytes = block_bytes
+        opening = _first_lines(path, block_bytes)
+        if not opening:
+            raise InvalidInput(f"{path} is empty: expected rows.")
+        line = _decoded(opening[0]).rstrip("\r")
+        if "\r" in line:
+            raise InvalidInput(
+                f"line 1 of {path} holds a carriage return: expected lines that end "
+                "in a line feed."
+            )
+        self._delimiter = _checked(delimiter) if delimiter else _detected(line)
+        fields = self._fields(line)
+        self.named = not all(map(_WHOLE_NUMBER.fullmatch, fields))
+        if self.named:
+            self.columns = tuple(field.strip() for field in fields)
+            opening = opening[1:]
+        else:
+            self.columns = tuple(f"column {n + 1}" for n in range(len(fields)))
+        _check_distinct(self.columns, path)
+        self._first_row = self._fields(_decoded(opening[0])) if opening else []
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self.path.stat().st_size
+
+    def kinds(self) -> dict[str, str | None]:
+        """What the first row holds; an empty field counts as a number."""
+        found: dict[str, str | None] = dict.fromkeys(self.columns, NUMBER)
+        for name, field in zip(self.columns, self._first_row, strict=False):
+            if _WHOLE_NUMBER.fullmatch(field):
+                found[name] = INTEGER
+            elif not _fits(field or "0", NUMBER):
+                found[name] = TEXT
+        return found
+
+    def batches(self, kinds: dict[str, str], progress: Progress) -> Iterator[RowBatch]:
+        """Read these columns as these kinds."""
+        rows = 0
+        for block in line_blocks(self.path, self._block_bytes):
+            if self.named and block.first == 1:
+                block = _without_first_line(block)
+            if block.lines:
+                yield from self._rows_of(block, kinds)
+                rows += block.lines
+            progress(f"reading {self.path.name}", block.consumed, self.size)
+        if not rows:
+            raise InvalidInput(f"{self.path} has only a header: expected rows.")
+
+    def _rows_of(self, block: LineBlock, kinds: dict[str, str]) -> Iterator[RowBatch]:
+        table = self._parse(block.content, block.lines, kinds)
+        if table is not None:
+            yield self._batch(table, block.first)
+            return
+        lines = block.content.split(b"\n")
+        good = self._count_good(lines, kinds)
+        if good:
+            # Whoever reads them may find fault with an earlier line than this.
+            before = self._parse(b"\n".join(lines[:good]), good, kinds)
+            yield self._batch(before, block.first)
+        cut_off = block.cut_off and good == len(lines) - 1
+        fault = self._fault(_decoded(lines[good]), kinds, cut_off)
+        raise InvalidInput(f"line {block.first + good} of {self.path} {fault}.")
+
+    def _batch(self, table: Any, first: int) -> RowBatch:
+        columns = {name: table[name].combine_chunks() for name in table.column_names}
+        return RowBatch(self.path, self.unit, first, table.num_rows, columns)
+
+    def _parse(self, content: bytes, lines: int, kinds: dict[str, str]) -> Any:
+        """Parse lines; ``None`` if one of them does not fit."""
+        try:
+            table = arrow_csv.read_csv(
+                pa.BufferReader(content),
+                read_options=arrow_csv.ReadOptions(
+                    use_threads=False,
+                    block_size=len(content) + 1,
+                    column_names=list(self.columns),
+                ),
+                parse_options=arrow_csv.ParseOptions(
+                    delimiter=self._delimiter, ignore_empty_lines=False
+                ),
+                convert_options=arrow_csv.ConvertOptions(
+                    column_types={name: _TYPES[kind] for name, kind in kinds.items()},
+                    include_columns=list(kinds),
+                    null_values=[],
+                    strings_can_be_null=False,
+                ),
+            )
+        except pa.ArrowInvalid:
+            return None
+        # A quote that is never closed, or a carriage return, makes other rows of lines.
+        return table if table.num_rows == lines else None
+
+    def _count_good(self, lines: list[bytes], kinds: dict[str, str]) -> int:
+        """How many lines come before the first that does not fit, by halving."""
+        good, bad = 0, len(lines)
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            part = lines[good:middle]
+            if self._parse(b"\n".join(part), len(part), kinds) is None:
+                bad = middle
+            else:
+                good = middle
+        return good
+
+    def _fault(self, text: str, kinds: dict[str, str], cut_off: bool) -> str:
+        fields = self._fields(text)
+        if len(fields) != len(self.columns):
+            held = f"{len(fields)} field{'s' * (len(fields) != 1)}"
+            if cut_off and len(fields) < len(self.columns):
+                held += ", and the file ends in the middle of it"
+            wanted = ", ".join(self.columns) if self.named else "as in the first line"
+            return f"has {held}: expected {len(self.columns)} ({wanted:.80})"
+        for name, field in zip(self.columns, fields, strict=True):
+            kind = kinds.get(name, TEXT)
+            if not _fits(field, kind):
+                return f"holds {field!r:.40} as {name}: expected {EXPECTED[kind]}"
+        return (
+            f"cannot be read ({text!r:.40}): expected UTF-8, quotes in pairs and no "
+            "carriage return within"
+        )
+
+    def _fields(self, line: str) -> list[str]:
+        # A carriage return within a line would be refused by this reader too.
+        plain = line.rstrip("\r").replace("\r", " ")
+        rows = list(csv.reader([plain], delimiter=self._delimiter))
+        return rows[0] if rows else [""]
+
+
+def _fits(field: str, kind: str) -> bool:
+    """Whether pyarrow reads a field as this kind."""
+    try:
+        pa.array([field.strip()]).cast(_TYPES[kind])
+    except pa.ArrowInvalid:
+        return False
+    return kind not in (INTEGER, NUMBER) or bool(field.strip())
+
+
+def _first_lines(path: Path, block_bytes: int) -> list[bytes]:
+    """The first two lines, or as many as there are."""
+    lines: list[bytes] = []
+    for block in line_blocks(path, block_bytes):
+        lines += block.content.split(b"\n", 2)[:2]
+        if len(lines) > 1:
+            break
+    return lines[:2]
+
+
+def _without_first_line(block: LineBlock) -> LineBlock:
+    _, _, content = block.content.partition(b"\n")
+    return block._replace(content=content, first=2, lines=block.lines - 1)
+
+
+def _decoded(line: bytes) -> str:
+    return line.decode("utf-8", errors="replace")
+
+
+def _check_distinct(columns: tuple[str, ...], path: Path) -> None:
+    for place, name in enumerate(columns):
+        if name in columns[:place]:
+            raise InvalidInput(
+                f"line 1 of {path} names two columns {name!r:.40}: expected each "
+                "name once."
+            )
+
+
+def _detected(line: str) -> str:
+    return next((mark for mark in _DELIMITERS if mark in line), ",")
+
+
+def _checked(delimiter: str) -> str:
+    named = {"\\t": "\t", "tab": "\t", "space": " "}
+    found = named.get(delimiter, delimiter)
+    if len(found) != 1 or found in '"\r\n' or not found.isascii():
+        raise InvalidInput(
+            f"delimiter {delimiter!r}: expected one character, or tab or space."
+        )
+    return found
