@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -23,10 +24,14 @@ class Backbone(nn.Module, ABC):
         num_propagations: Number of layers that propagate, for strengths per layer.
         traceable: Whether ``forward`` may be run on symbols to write down what it does,
             so that training needs no autograd. It must not ask for types then.
+        sums_messages: Whether strengths are used as they are, so that where only some
+            of the edges are at hand, each has to stand for several. Attention that
+            sums to one over what is there does so by itself.
     """
 
     self_loops: bool = True
     traceable: bool = False
+    sums_messages: bool = True
     num_propagations: int
 
     @abstractmethod
@@ -48,11 +53,21 @@ class Backbone(nn.Module, ABC):
         """
 
     @abstractmethod
-    def initial_strength(self, pattern: Pattern) -> Tensor:
-        """Strengths with which the backbone equals its vanilla form, ``[entries]``."""
+    def initial_strength(
+        self, pattern: Pattern, degree: Tensor | None = None
+    ) -> Tensor:
+        """Strengths with which the backbone equals its vanilla form, ``[entries]``.
+
+        Args:
+            pattern: Entries, self-loops included where the network has any.
+            degree: Entries of each row, ``[nodes]``, where the pattern is only a part
+                of the graph; those of the pattern by default.
+        """
 
     @abstractmethod
-    def normalise(self, pattern: Pattern, weights: Tensor) -> Tensor:
+    def normalise(
+        self, pattern: Pattern, weights: Tensor, sums: Tensor | None = None
+    ) -> Tensor:
         """The vanilla propagation of a weighted graph, by differentiable operations.
 
         With weights of one it is :meth:`initial_strength`.
@@ -60,11 +75,23 @@ class Backbone(nn.Module, ABC):
         Args:
             pattern: Entries, self-loops included where the network has any.
             weights: Not negative, ``[..., entries]``.
+            sums: Sum of the weights of each row, ``[..., nodes]``, where the pattern is
+                only a part of the graph; those of the pattern by default.
         """
 
 
 class Layer(nn.Module, ABC):
-    """One propagation: ``(h, pattern, strength) -> h``."""
+    """One propagation: ``(h, pattern, strength) -> h``.
+
+    Attributes:
+        weight: What ``h`` is multiplied by before it is propagated.
+        bias: One number for each channel of the result.
+        heads: How many numbers each entry gets on the way.
+    """
+
+    weight: nn.Parameter
+    bias: nn.Parameter
+    heads: int = 1
 
     @abstractmethod
     def forward(
@@ -81,12 +108,28 @@ class LayeredBackbone(Backbone):
         activation: Between two layers.
         dropout: Rate of dropout before each layer.
         input_dropout: Whether there is dropout before the first layer too.
+        joins_layers: Whether the read-out looks at more than the last layer.
     """
 
     layers: nn.ModuleList
     activation: Callable[[Tensor], Tensor]
     dropout: float
     input_dropout: bool = True
+    joins_layers: bool = False
+
+    def forward(
+        self,
+        features: Features,
+        pattern: Pattern,
+        strengths: Tensor | LayerStrengths | None = None,
+        noise: Noise | None = None,
+    ) -> Tensor:
+        """Return the logits, ``[nodes, classes]``."""
+        return self.read_out(self.outputs(features, pattern, strengths, noise))
+
+    @abstractmethod
+    def read_out(self, outputs: list[Tensor]) -> Tensor:
+        """Logits of each node from what the layers gave there, the last one last."""
 
     def outputs(
         self,
@@ -99,18 +142,37 @@ class LayeredBackbone(Backbone):
         if strengths is None:
             strengths = self.initial_strength(pattern)
         outputs: list[Tensor] = []
-        h: Features = features
-        for number, layer in enumerate(self.layers):
-            if outputs:
-                h = self.activation(outputs[-1])
-            if callable(strengths):
-                strength = strengths(number, h)
-            else:
-                strength = strengths if strengths.dim() == 1 else strengths[number]
-            if outputs or self.input_dropout:
-                h = dropout(h, self.dropout, noise, 2 * number)
-            outputs.append(layer(h, pattern, strength, noise))
+        for number in range(len(self.layers)):
+            given = outputs[-1] if outputs else features
+            outputs.append(self.output(number, given, pattern, strengths, noise))
         return outputs
+
+    def output(
+        self,
+        number: int,
+        given: Features,
+        pattern: Pattern,
+        strengths: Tensor | LayerStrengths,
+        noise: Noise | None,
+    ) -> Tensor:
+        """Run one layer; return what it gives, before the activation.
+
+        Args:
+            number: Of the layer.
+            given: What the layer before gave; the features for the first.
+            pattern: As for :meth:`forward`.
+            strengths: As for :meth:`forward`.
+            noise: As for :meth:`forward`.
+        """
+        # Only features may be sparse, and they come first.
+        h = self.activation(cast(Tensor, given)) if number else given
+        if callable(strengths):
+            strength = strengths(number, h)
+        else:
+            strength = strengths if strengths.dim() == 1 else strengths[number]
+        if number or self.input_dropout:
+            h = dropout(h, self.dropout, noise, 2 * number)
+        return cast(Tensor, self.layers[number](h, pattern, strength, noise))
 
 
 def glorot(*shape: int) -> nn.Parameter:

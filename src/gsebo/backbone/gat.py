@@ -10,7 +10,6 @@ from gsebo.backbone.base import (
     Features,
     Layer,
     LayeredBackbone,
-    LayerStrengths,
     glorot,
 )
 from gsebo.sparse import Noise, Pattern
@@ -85,6 +84,7 @@ class GAT(LayeredBackbone):
     """
 
     traceable = True
+    sums_messages = False
 
     def __init__(
         self,
@@ -119,17 +119,13 @@ class GAT(LayeredBackbone):
         self.dropout = dropout
         self.num_propagations = num_layers
 
-    def forward(
-        self,
-        features: Features,
-        pattern: Pattern,
-        strengths: Tensor | LayerStrengths | None = None,
-        noise: Noise | None = None,
-    ) -> Tensor:
-        """Return the logits, ``[nodes, classes]``."""
-        return self.outputs(features, pattern, strengths, noise)[-1]
+    def read_out(self, outputs: list[Tensor]) -> Tensor:
+        """What the last layer gave."""
+        return outputs[-1]
 
-    def initial_strength(self, pattern: Pattern) -> Tensor:
+    def initial_strength(
+        self, pattern: Pattern, degree: Tensor | None = None
+    ) -> Tensor:
         """One: attention as it is."""
         return torch.ones(
             pattern.num_entries,
@@ -137,6 +133,8 @@ class GAT(LayeredBackbone):
             device=pattern.device,
         )
 
-    def normalise(self, pattern: Pattern, weights: Tensor) -> Tensor:
+    def normalise(
+        self, pattern: Pattern, weights: Tensor, sums: Tensor | None = None
+    ) -> Tensor:
         """The weights: attention does the rest."""
         return weights

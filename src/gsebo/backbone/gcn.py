@@ -10,21 +10,25 @@ from gsebo.backbone.base import (
     Features,
     Layer,
     LayeredBackbone,
-    LayerStrengths,
     glorot,
 )
 from gsebo.sparse import Noise, Pattern, row_expand, row_sum, spmm
 
 
-def symmetric_normalisation(pattern: Pattern, dtype: torch.dtype) -> Tensor:
+def symmetric_normalisation(
+    pattern: Pattern, dtype: torch.dtype, degree: Tensor | None = None
+) -> Tensor:
     """1 / √(d_i d_j) at each entry, d = entries of the row, loops included."""
-    scale = pattern.row_counts.to(dtype).clamp(min=1).rsqrt()
+    degree = pattern.row_counts if degree is None else degree
+    scale = degree.to(dtype).clamp(min=1).rsqrt()
     return scale[pattern.row_of_entry] * scale[pattern.column_of_entry]
 
 
-def weighted_symmetric_normalisation(pattern: Pattern, weights: Tensor) -> Tensor:
+def weighted_symmetric_normalisation(
+    pattern: Pattern, weights: Tensor, sums: Tensor | None = None
+) -> Tensor:
     """w_ij / √(d_i d_j), d = sum of the weights of the row; 0 where that is 0."""
-    degree = row_sum(pattern, weights)
+    degree = row_sum(pattern, weights) if sums is None else sums
     empty = degree == 0
     # Not a clamp: its derivative would be infinite before it is cut off.
     scale = degree.masked_fill(empty, 1).rsqrt().masked_fill(empty, 0)
@@ -79,20 +83,19 @@ class GCN(LayeredBackbone):
         self.dropout, self.input_dropout = dropout, input_dropout
         self.num_propagations = num_layers
 
-    def forward(
-        self,
-        features: Features,
-        pattern: Pattern,
-        strengths: Tensor | LayerStrengths | None = None,
-        noise: Noise | None = None,
+    def read_out(self, outputs: list[Tensor]) -> Tensor:
+        """What the last layer gave."""
+        return outputs[-1]
+
+    def initial_strength(
+        self, pattern: Pattern, degree: Tensor | None = None
     ) -> Tensor:
-        """Return the logits, ``[nodes, classes]``."""
-        return self.outputs(features, pattern, strengths, noise)[-1]
-
-    def initial_strength(self, pattern: Pattern) -> Tensor:
         """1 / √(d_i d_j)."""
-        return symmetric_normalisation(pattern, next(self.parameters()).dtype)
+        dtype = next(self.parameters()).dtype
+        return symmetric_normalisation(pattern, dtype, degree)
 
-    def normalise(self, pattern: Pattern, weights: Tensor) -> Tensor:
+    def normalise(
+        self, pattern: Pattern, weights: Tensor, sums: Tensor | None = None
+    ) -> Tensor:
         """w_ij / √(d_i d_j)."""
-        return weighted_symmetric_normalisation(pattern, weights)
+        return weighted_symmetric_normalisation(pattern, weights, sums)

@@ -7,9 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from gsebo.backbone.base import (
-    Features,
     LayeredBackbone,
-    LayerStrengths,
     glorot,
 )
 from gsebo.backbone.gcn import (
@@ -24,7 +22,7 @@ from gsebo.backbone.sage import (
     weighted_row_normalisation,
 )
 from gsebo.errors import InvalidInput
-from gsebo.sparse import Noise, Pattern
+from gsebo.sparse import Pattern
 
 
 @final
@@ -44,6 +42,7 @@ class JKNet(LayeredBackbone):
     """
 
     traceable = True
+    joins_layers = True
 
     def __init__(
         self,
@@ -85,15 +84,8 @@ class JKNet(LayeredBackbone):
         self.dropout, self.input_dropout = dropout, input_dropout
         self.num_propagations = num_layers
 
-    def forward(
-        self,
-        features: Features,
-        pattern: Pattern,
-        strengths: Tensor | LayerStrengths | None = None,
-        noise: Noise | None = None,
-    ) -> Tensor:
-        """Return the logits, ``[nodes, classes]``."""
-        outputs = self.outputs(features, pattern, strengths, noise)
+    def read_out(self, outputs: list[Tensor]) -> Tensor:
+        """A linear map of all layers."""
         hidden = [torch.relu(output) for output in outputs]
         return self._join(hidden) @ self.weight + self.bias
 
@@ -106,15 +98,19 @@ class JKNet(LayeredBackbone):
         share: Tensor = self.attention(stack)
         return (stack * share.unsqueeze(-1)).sum(dim=1)
 
-    def initial_strength(self, pattern: Pattern) -> Tensor:
+    def initial_strength(
+        self, pattern: Pattern, degree: Tensor | None = None
+    ) -> Tensor:
         """The vanilla propagation of the convolution."""
         normalise = (
             symmetric_normalisation if self.convolution == "gcn" else row_normalisation
         )
-        return normalise(pattern, self.weight.dtype)
+        return normalise(pattern, self.weight.dtype, degree)
 
-    def normalise(self, pattern: Pattern, weights: Tensor) -> Tensor:
+    def normalise(
+        self, pattern: Pattern, weights: Tensor, sums: Tensor | None = None
+    ) -> Tensor:
         """As the convolution does."""
         if self.convolution == "gcn":
-            return weighted_symmetric_normalisation(pattern, weights)
-        return weighted_row_normalisation(pattern, weights)
+            return weighted_symmetric_normalisation(pattern, weights, sums)
+        return weighted_row_normalisation(pattern, weights, sums)

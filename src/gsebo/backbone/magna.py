@@ -118,6 +118,8 @@ class MAGNANet(Backbone):
         feed_forward_dropout: Rate of dropout inside of the feed-forward networks.
     """
 
+    sums_messages = False
+
     def __init__(
         self,
         in_channels: int,
@@ -190,13 +192,17 @@ class MAGNANet(Backbone):
         logits: Tensor = h @ self.weight + self.bias
         return logits
 
-    def initial_strength(self, pattern: Pattern) -> Tensor:
+    def initial_strength(
+        self, pattern: Pattern, degree: Tensor | None = None
+    ) -> Tensor:
         """One: attention as it is."""
         return torch.ones(
             pattern.num_entries, dtype=self.weight.dtype, device=pattern.device
         )
 
-    def normalise(self, pattern: Pattern, weights: Tensor) -> Tensor:
+    def normalise(
+        self, pattern: Pattern, weights: Tensor, sums: Tensor | None = None
+    ) -> Tensor:
         """The weights: attention does the rest."""
         return weights
 

@@ -16,6 +16,7 @@ class MLP(Backbone):
 
     self_loops = False
     traceable = True
+    sums_messages = False
 
     def __init__(
         self,
@@ -51,12 +52,16 @@ class MLP(Backbone):
             h = h @ weight + bias
         return cast(Tensor, h)
 
-    def initial_strength(self, pattern: Pattern) -> Tensor:
+    def initial_strength(
+        self, pattern: Pattern, degree: Tensor | None = None
+    ) -> Tensor:
         """One; it is never read."""
         return torch.ones(
             pattern.num_entries, dtype=self.weights[0].dtype, device=pattern.device
         )
 
-    def normalise(self, pattern: Pattern, weights: Tensor) -> Tensor:
+    def normalise(
+        self, pattern: Pattern, weights: Tensor, sums: Tensor | None = None
+    ) -> Tensor:
         """The weights; they are never read."""
         return weights

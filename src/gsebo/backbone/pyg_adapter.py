@@ -45,6 +45,8 @@ class PyGBackbone(Backbone):
         num_propagations: Number of propagations of one call, 0 before ``prepare``.
     """
 
+    sums_messages = False
+
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         name = type(module).__name__
@@ -90,13 +92,17 @@ class PyGBackbone(Backbone):
         self._num_gated = gate.num_propagations
         return logits
 
-    def initial_strength(self, pattern: Pattern) -> Tensor:
+    def initial_strength(
+        self, pattern: Pattern, degree: Tensor | None = None
+    ) -> Tensor:
         """One: the messages as they are."""
         floating = (p.dtype for p in self.parameters() if p.is_floating_point())
         dtype = next(floating, torch.get_default_dtype())
         return torch.ones(pattern.num_entries, dtype=dtype, device=pattern.device)
 
-    def normalise(self, pattern: Pattern, weights: Tensor) -> Tensor:
+    def normalise(
+        self, pattern: Pattern, weights: Tensor, sums: Tensor | None = None
+    ) -> Tensor:
         """The weights, beside what the model normalises by itself."""
         return weights
 

@@ -10,22 +10,26 @@ from gsebo.backbone.base import (
     Features,
     Layer,
     LayeredBackbone,
-    LayerStrengths,
     glorot,
 )
 from gsebo.errors import InvalidInput
 from gsebo.sparse import Noise, Pattern, row_expand, row_sum, spmm
 
 
-def row_normalisation(pattern: Pattern, dtype: torch.dtype) -> Tensor:
+def row_normalisation(
+    pattern: Pattern, dtype: torch.dtype, degree: Tensor | None = None
+) -> Tensor:
     """1 / d_i at each entry, d = number of entries of the row."""
-    scale = pattern.row_counts.to(dtype).clamp(min=1).reciprocal()
+    degree = pattern.row_counts if degree is None else degree
+    scale = degree.to(dtype).clamp(min=1).reciprocal()
     return scale[pattern.row_of_entry]
 
 
-def weighted_row_normalisation(pattern: Pattern, weights: Tensor) -> Tensor:
+def weighted_row_normalisation(
+    pattern: Pattern, weights: Tensor, sums: Tensor | None = None
+) -> Tensor:
     """w_ij / d_i, d = sum of the weights of the row; 0 where that is 0."""
-    degree = row_sum(pattern, weights)
+    degree = row_sum(pattern, weights) if sums is None else sums
     empty = degree == 0
     scale = degree.masked_fill(empty, 1).reciprocal().masked_fill(empty, 0)
     return weights * row_expand(pattern, scale)
@@ -96,20 +100,18 @@ class SAGE(LayeredBackbone):
         self.dropout, self.input_dropout = dropout, input_dropout
         self.num_propagations = num_layers
 
-    def forward(
-        self,
-        features: Features,
-        pattern: Pattern,
-        strengths: Tensor | LayerStrengths | None = None,
-        noise: Noise | None = None,
+    def read_out(self, outputs: list[Tensor]) -> Tensor:
+        """What the last layer gave."""
+        return outputs[-1]
+
+    def initial_strength(
+        self, pattern: Pattern, degree: Tensor | None = None
     ) -> Tensor:
-        """Return the logits, ``[nodes, classes]``."""
-        return self.outputs(features, pattern, strengths, noise)[-1]
-
-    def initial_strength(self, pattern: Pattern) -> Tensor:
         """1 / d_i."""
-        return row_normalisation(pattern, next(self.parameters()).dtype)
+        return row_normalisation(pattern, next(self.parameters()).dtype, degree)
 
-    def normalise(self, pattern: Pattern, weights: Tensor) -> Tensor:
+    def normalise(
+        self, pattern: Pattern, weights: Tensor, sums: Tensor | None = None
+    ) -> Tensor:
         """w_ij / d_i."""
-        return weighted_row_normalisation(pattern, weights)
+        return weighted_row_normalisation(pattern, weights, sums)

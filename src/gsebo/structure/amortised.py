@@ -15,21 +15,22 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from gsebo.errors import InvalidInput
-from gsebo.sparse import Pattern, SparseFeatures, sddmm
+from gsebo.sparse import Pattern, SparseFeatures
+from gsebo.structure.agreement import NUM_AGREEMENTS, Agreements
 from gsebo.structure.base import Ground, Normalise, Predictions, Structure
-from gsebo.structure.evidence import EVIDENCE, FeatureWeights, edge_evidence
+from gsebo.structure.evidence import (
+    EVIDENCE,
+    FeatureWeights,
+    edge_evidence,
+    evidence_columns,
+)
+from gsebo.structure.in_parts import PartGround
 from gsebo.structure.topology import Topology
 
 # An edge starts at 0.88 of what it could weigh: room to grow, and no flat sigmoid.
 _BIAS = 2.0
 # Where a candidate starts: sigmoid(-3), a twentieth of an edge.
 _CANDIDATE = -5.0
-_PER_PREDICTION = 3
-# Predictions whose agreement is remembered: the guesses and predictions of a round.
-_REMEMBERED = 12
-PREDICTIONS = 2
-"""How many predictions of the classes are compared at both ends of an edge."""
 
 
 @final
@@ -77,16 +78,35 @@ class AmortisedStrength(Structure):
         self.scorer_decay = scorer_decay
         self.columns = evidence_columns(evidence)
         self.renormalise = renormalise
-        self._seen: list[tuple[Topology, Tensor, Tensor]] = []
+        self._agreements = Agreements()
+        self._places: Tensor | None = None
 
     def setup(self, ground: Ground) -> None:
         """Gather the evidence; draw the hidden layer by torch's seed."""
         graph, features = ground.graph, ground.features
         self._normalise = ground.normalise
-        weights = FeatureWeights.of(features)
+        self.take_feature_weights(FeatureWeights.of(features))
+        raw = self._raw(graph, ground.candidate, features)
+        self.measure(raw, ground.num_layers)
+        self.register_buffer("evidence", self._scaled(raw), persistent=False)
+        self.register_buffer("candidate", ground.candidate, persistent=False)
+        if self.residual:
+            layers = (ground.num_layers,) if self.per_layer else ()
+            self.own = nn.Parameter(raw.new_zeros(*layers, len(raw)))
+
+    def take_feature_weights(self, weights: FeatureWeights) -> None:
+        """Weigh features by these from now on."""
         self.register_buffer("centre", weights.centre)
         self.register_buffer("scale", weights.scale)
-        raw = self._raw(graph, ground.candidate, features)
+
+    def measure(self, raw: Tensor, num_layers: int) -> None:
+        """Find the units of the evidence; draw the hidden layer by torch's seed.
+
+        Args:
+            raw: Evidence of edges, ``[edges, columns]``, and whether each is a
+                candidate.
+            num_layers: Number of propagations of the network.
+        """
         # Of no edges at all, the mean would not be a number.
         measured = raw if len(raw) > 0 else raw.new_zeros(1, raw.shape[1])
         self.register_buffer("mean", measured.mean(0))
@@ -94,9 +114,7 @@ class AmortisedStrength(Structure):
         # Evidence that all edges share tells nothing: it becomes 0.
         floor = 1e-6 * (1 + self.mean.abs())
         self.register_buffer("spread", torch.where(spread > floor, spread, torch.inf))
-        self.register_buffer("evidence", self._scaled(raw), persistent=False)
-        self.register_buffer("candidate", ground.candidate, persistent=False)
-        self._make_scorer(ground.num_layers, raw)
+        self._make_scorer(num_layers, raw)
 
     def restore(self, tensors: dict[str, Tensor], normalise: Normalise) -> None:
         """Take what was learned on a graph, to score others.
@@ -121,13 +139,33 @@ class AmortisedStrength(Structure):
         self.hidden = nn.Parameter(hidden.to(like))
         self.shift = nn.Parameter(like.new_zeros(*lead, 1, channels))
         self.output = nn.Parameter(like.new_zeros(*lead, channels, 1))
+
+    def over(self, ground: PartGround, raw: Tensor) -> "AmortisedStrength":
+        """The same function on a part of the graph that it was measured on.
+
+        Args:
+            ground: The part.
+            raw: Evidence of its edges, as :meth:`measure` got it.
+        """
+        part = AmortisedStrength(
+            scorer_channels=self._channels,
+            per_layer=self.per_layer,
+            residual=self.residual,
+            evidence=",".join(self.columns),
+            renormalise=self.renormalise,
+        )
+        part.restore(dict(self.state_dict()), ground.normalise)
+        part.register_buffer("evidence", self._scaled(raw), persistent=False)
+        part.register_buffer("candidate", None, persistent=False)
         if self.residual:
-            self.own = nn.Parameter(like.new_zeros(*lead, self.evidence.shape[0]))
+            part.own = ground.zeros(tuple(self.output.shape[:-2]))
+            part._places = ground.places
+        return part
 
     @property
     def num_inputs(self) -> int:
         """Numbers that the function knows of an edge."""
-        return len(self.columns) + 1 + _PER_PREDICTION * PREDICTIONS
+        return len(self.columns) + 1 + NUM_AGREEMENTS
 
     def forward(
         self,
@@ -144,7 +182,9 @@ class AmortisedStrength(Structure):
                 the rest.
             normalised: False gives the weights of the edges instead, ``[..., edges]``.
         """
-        own = self.own if self.residual else None
+        own: Tensor | None = self.own if self.residual else None
+        if own is not None and self._places is not None:
+            own = own.index_select(-1, self._places)
         weights = self.weights(graph, self.evidence, self.candidate, state, own)
         return self.strengths(graph.pattern, weights) if normalised else weights
 
@@ -165,23 +205,32 @@ class AmortisedStrength(Structure):
             state: Class probabilities of its nodes by two predictors.
             own: What single edges have beside the function, ``[..., edges]``.
         """
-        inputs = [evidence, self._agreement(graph, state, evidence)]
+        inputs = [evidence, self._agreements.of(graph, state, evidence)]
         hidden = torch.tanh(torch.cat(inputs, dim=-1) @ self.hidden + self.shift)
         score = (hidden @ self.output).squeeze(-1) + _BIAS
         if candidate is not None:
             score = score + _CANDIDATE * candidate
         return _weight(score if own is None else score + own)
 
-    def strengths(self, pattern: Pattern, weights: Tensor) -> Tensor:
-        """From the weights of edges to the strengths of all entries."""
+    def strengths(
+        self, pattern: Pattern, weights: Tensor, normalise: Normalise | None = None
+    ) -> Tensor:
+        """From the weights of edges to the strengths of all entries.
+
+        Args:
+            pattern: The entries.
+            weights: Of the edges, ``[..., edges]``.
+            normalise: In place of the network's own.
+        """
+        normalise = self._normalise if normalise is None else normalise
         loops = weights.new_ones(
             *weights.shape[:-1], pattern.num_entries - weights.shape[-1]
         )
         entries = torch.cat([weights, loops], dim=-1)
         if self.renormalise:
-            return self._normalise(pattern, entries)
+            return normalise(pattern, entries)
         ones = torch.ones_like(entries)
-        return entries * self._normalise(pattern, ones)
+        return entries * normalise(pattern, ones)
 
     def evidence_of(
         self,
@@ -215,66 +264,15 @@ class AmortisedStrength(Structure):
     def _scaled(self, raw: Tensor) -> Tensor:
         return (raw - self.mean) / self.spread
 
-    def _agreement(
-        self, graph: Topology, state: Predictions | None, like: Tensor
-    ) -> Tensor:
-        """Agreement and confidence of the predictions, ``[edges, numbers]``."""
-        if state is None:
-            return like.new_zeros(graph.num_edges, _PER_PREDICTION * PREDICTIONS)
-        return torch.cat([self._columns(graph, one) for one in state], dim=-1)
-
-    def _columns(self, graph: Topology, predicted: Tensor) -> Tensor:
-        # Asked several times in an outer step, and for a guess in every one.
-        for place, (where, what, columns) in enumerate(self._seen):
-            if where is graph and what is predicted:
-                self._seen.append(self._seen.pop(place))
-                return columns
-        columns = _agreement(graph, predicted)
-        self._seen = [*self._seen[1 - _REMEMBERED :], (graph, predicted, columns)]
-        return columns
-
     def forget(self) -> None:
         """Let go of the predictions that were looked at."""
-        self._seen = []
+        self._agreements.forget()
 
     def project(self, outer: dict[str, Tensor]) -> dict[str, Tensor]:
         """Take off a share of what was learned; everything is allowed."""
         kept = {"own": 1 - self.shrinkage}
         kept |= dict.fromkeys(("hidden", "output"), 1 - self.scorer_decay)
         return {name: leaf * kept.get(name, 1) for name, leaf in outer.items()}
-
-
-def evidence_columns(names: str) -> tuple[str, ...]:
-    """Read which columns of evidence are used.
-
-    >>> evidence_columns("cosine, common")
-    ('cosine', 'common')
-    """
-    if names == "all":
-        return EVIDENCE
-    # What is not text is no name, whatever it looks like.
-    given = names.split(",") if isinstance(names, str) else [repr(names)]
-    chosen = tuple(name.strip() for name in given if name.strip())
-    unknown = [name for name in chosen if name not in EVIDENCE]
-    if unknown or len(set(chosen)) != len(chosen):
-        raise InvalidInput(
-            f"evidence={names!r} given; expected 'all' or some of: "
-            f"{', '.join(EVIDENCE)}, separated by commas."
-        )
-    return chosen
-
-
-@torch.no_grad()
-def _agreement(graph: Topology, predicted: Tensor) -> Tensor:
-    edges = slice(0, graph.num_edges)
-    target = graph.pattern.row_of_entry[edges]
-    source = graph.pattern.column_of_entry[edges]
-    predicted = predicted.contiguous()
-    agree = sddmm(graph.pattern, predicted, predicted)[edges]
-    sure = predicted.amax(dim=-1)
-    ends = sure[target], sure[source]
-    columns = [agree, torch.minimum(*ends), torch.maximum(*ends)]
-    return 2 * torch.stack(columns, dim=-1) - 1
 
 
 def _sigmoid_at_bias() -> float:

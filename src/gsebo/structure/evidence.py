@@ -18,6 +18,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from gsebo.errors import InvalidInput
 from gsebo.sparse import Pattern, SparseFeatures, row_sum, sddmm
 from gsebo.sparse.overlap import row_overlap
 from gsebo.sparse.unit_rows import unit_rows
@@ -114,3 +115,23 @@ def entry_products(features: Features, edges: Pattern) -> Tensor:
     if isinstance(features, Tensor):
         return sddmm(edges, features, features)
     return row_overlap(features, edges.row_of_entry, edges.column_of_entry)
+
+
+def evidence_columns(names: str) -> tuple[str, ...]:
+    """Read which columns of evidence are used.
+
+    >>> evidence_columns("cosine, common")
+    ('cosine', 'common')
+    """
+    if names == "all":
+        return EVIDENCE
+    # What is not text is no name, whatever it looks like.
+    given = names.split(",") if isinstance(names, str) else [repr(names)]
+    chosen = tuple(name.strip() for name in given if name.strip())
+    unknown = [name for name in chosen if name not in EVIDENCE]
+    if unknown or len(set(chosen)) != len(chosen):
+        raise InvalidInput(
+            f"evidence={names!r} given; expected 'all' or some of: "
+            f"{', '.join(EVIDENCE)}, separated by commas."
+        )
+    return chosen

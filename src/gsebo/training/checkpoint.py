@@ -5,6 +5,7 @@ Dropout masks depend on the step number only, so the file needs no random state.
 
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,16 @@ from torch import Tensor
 from gsebo.bilevel import Iterate, State, Tree
 from gsebo.errors import InvalidInput
 from gsebo.files import check_writable, read_tensors, write_tensors
+from gsebo.training.checkpoint_tables import CheckpointTables, remove_tables
+from gsebo.training.distributed.group import Alone, Group
+from gsebo.training.distributed.told import Content, agreed, told_by_first
 from gsebo.training.history import StepRecord
 from gsebo.training.progress import Progress
 
-_FILE = "checkpoint.safetensors"
-_STAGE = "checkpoint-{}.safetensors"
+_STEM = "checkpoint"
+_FILE = f"{_STEM}.safetensors"
+_STAGE = f"{_STEM}-{{}}.safetensors"
+_TABLES = "tables"
 _TREES = ("weights", "slots", "outer", "outer_slots", "best_weights", "best_outer")
 
 
@@ -37,6 +43,7 @@ class Checkpoint:
         self.every_seconds = every_seconds
         self.resume = resume
         self._last = time.monotonic()
+        self._tables: CheckpointTables | None = None
 
     def stage(self, name: int | str) -> "Checkpoint":
         """Where one of several trainings of a fit saves its own progress.
@@ -53,14 +60,22 @@ class Checkpoint:
         """Raise now if the folder cannot be written."""
         check_writable(self.path.parent)
 
-    def load(self, fingerprint: str, device: str) -> Progress | None:
+    def load(
+        self,
+        fingerprint: str,
+        device: str,
+        start: Progress | None = None,
+        group: Group | None = None,
+    ) -> Progress | None:
         """Return the stored progress, if there is any to resume.
 
         Args:
             fingerprint: Of graph, parameters and seed; another fit's file is refused.
             device: Where the tensors are wanted.
+            start: The state before the first step; its table is filled, if it has one.
+            group: Who trains together: the first process reads for all.
         """
-        found = self.read(fingerprint)
+        found = told_by_first(group or Alone(), partial(self._whole, fingerprint))
         if found is None:
             return None
         tensors, facts = found
@@ -69,7 +84,10 @@ class Checkpoint:
                 name: _pick(tensors, name, facts["order"][name], device)
                 for name in _TREES
             }
-            return _progress(trees, facts)
+            progress = _progress(trees, facts)
+            if start is not None and start.table is not None:
+                self._beside().load(progress, start, facts[_TABLES])
+            return progress
         except (LookupError, TypeError) as error:
             raise InvalidInput(
                 f"{self.path} is damaged ({error!r}); expected a whole checkpoint"
@@ -91,10 +109,35 @@ class Checkpoint:
             )
         return tensors, facts
 
-    def save(self, progress: Progress, fingerprint: str, *, force: bool) -> None:
-        """Write the progress if it is due."""
-        if not force and time.monotonic() - self._last < self.every_seconds:
+    def save(
+        self,
+        progress: Progress,
+        fingerprint: str,
+        *,
+        force: bool,
+        group: Group | None = None,
+    ) -> None:
+        """Write the progress if it is due.
+
+        Args:
+            progress: What to write.
+            fingerprint: Of graph, parameters and seed.
+            force: Write it in any case.
+            group: Who trains together: the first process decides and writes.
+        """
+        group = group or Alone()
+        is_due = time.monotonic() - self._last >= self.every_seconds
+        if not (force or agreed(group, is_due)):
             return
+        # The checkpoint must never name a table that is not there as a whole.
+        names = None if progress.table is None else self._beside().save(progress)
+        if group.is_first:
+            self._write(progress, fingerprint, names)
+        self._last = time.monotonic()
+
+    def _write(
+        self, progress: Progress, fingerprint: str, tables: dict[str, str] | None
+    ) -> None:
         trees = dict(
             zip(
                 _TREES,
@@ -124,14 +167,32 @@ class Checkpoint:
             "best": None if progress.best is None else asdict(progress.best),
             "history": [asdict(record) for record in progress.history],
         }
+        if tables is not None:
+            facts[_TABLES] = tables
         write_tensors(self.path, tensors, facts)
-        self._last = time.monotonic()
+        if tables is not None:
+            self._beside().discard(tables)
+
+    def _whole(self, fingerprint: str) -> Content | None:
+        """What there is to resume, with all that it names."""
+        self.prepare()
+        found = self.read(fingerprint)
+        if found is not None and _TABLES in found[1]:
+            self._beside().check(found[1][_TABLES])
+        return found
+
+    def _beside(self) -> CheckpointTables:
+        """The tables that belong to the file."""
+        if self._tables is None:
+            self._tables = CheckpointTables(self.path)
+        return self._tables
 
     def remove(self) -> None:
         """Delete what was saved once the fit is finished and stored elsewhere."""
         self.path.unlink(missing_ok=True)
         for path in self.path.parent.glob(_STAGE.format("*")):
             path.unlink()
+        remove_tables(self.path.parent, _STEM)
 
 
 def _pick(tensors: dict[str, Tensor], name: str, keys: list[str], device: str) -> Tree:

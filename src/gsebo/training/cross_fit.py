@@ -183,7 +183,7 @@ def train_cross_fitted(
     def turn(problem: CrossFit, at: Advance, number: int) -> Advance:
         network = number % problem.num_networks
         earlier = number // problem.num_networks * inner_steps
-        own = _taken(at.iterate, network, earlier)
+        own = network_of(at.iterate, network, earlier)
         result = hypergradient.run(
             problem.problem(number, own.weights, at.outer),
             inner_optimizer,
@@ -195,7 +195,7 @@ def train_cross_fitted(
             result.gradient, at.outer_state, at.outer
         )
         outer = problem.base.structure.project(moved)
-        iterate = _put(at.iterate, network, result.iterate)
+        iterate = with_network(at.iterate, network, result.iterate)
         # Weights and structure are judged as they are now: in the end both are kept.
         return Advance(iterate, outer, outer_state, result.inner_losses[-1], outer)
 
@@ -220,14 +220,14 @@ def train_cross_fitted(
     return run_loop(problems, step, starts, settings)
 
 
-def _taken(together: Iterate, network: int, count: int) -> Iterate:
+def network_of(together: Iterate, network: int, count: int) -> Iterate:
     """Weights and optimiser of one network, which has made ``count`` steps."""
     slots = {name: leaf[network] for name, leaf in together.state.slots.items()}
     weights = {name: leaf[network] for name, leaf in together.weights.items()}
     return Iterate(weights, State(count, slots), together.step)
 
 
-def _put(together: Iterate, network: int, own: Iterate) -> Iterate:
+def with_network(together: Iterate, network: int, own: Iterate) -> Iterate:
     """The networks with one of them replaced."""
     weights = _replaced(together.weights, network, own.weights)
     slots = _replaced(together.state.slots, network, own.state.slots)

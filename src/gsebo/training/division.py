@@ -20,8 +20,12 @@ class Division(ABC):
     num_networks: int
 
     @abstractmethod
+    def nodes(self, step: int) -> tuple[Tensor, Tensor]:
+        """Nodes to train on and nodes to judge by in an outer step, from 0."""
+
     def problem(self, base: NodeClassification, step: int) -> NodeClassification:
         """The problem of an outer step; steps count from 0."""
+        return base.with_nodes(*self.nodes(step))
 
     @abstractmethod
     def held_out(self, network: int) -> Tensor:
@@ -42,12 +46,16 @@ class Folds(Division):
         self._problems: dict[int, NodeClassification] = {}
         self.num_networks = len(inner)
 
+    def nodes(self, step: int) -> tuple[Tensor, Tensor]:
+        """The nodes of the network whose turn it is."""
+        turn = step % self.num_networks
+        return self._inner[turn], self._outer[turn]
+
     def problem(self, base: NodeClassification, step: int) -> NodeClassification:
-        """The problem of the network whose turn it is."""
+        """The problem of the network whose turn it is, always the same one."""
         turn = step % self.num_networks
         if turn not in self._problems:
-            nodes = self._inner[turn], self._outer[turn]
-            self._problems[turn] = base.with_nodes(*nodes)
+            self._problems[turn] = base.with_nodes(*self.nodes(step))
         return self._problems[turn]
 
     def held_out(self, network: int) -> Tensor:
@@ -75,15 +83,15 @@ class Redrawn(Division):
         self._inner_count = min(max(count, 1), labelled.numel() - 1)
         self._seed = seed
 
-    def problem(self, base: NodeClassification, step: int) -> NodeClassification:
-        """The problem with the division of this step: a function of seed and step."""
+    def nodes(self, step: int) -> tuple[Tensor, Tensor]:
+        """The division of this step: a function of seed and step."""
         # A generator takes no more than 63 bits.
         seed = (self._seed * 1_000_003 + step) % 2**63
         generator = torch.Generator().manual_seed(seed)
         order = torch.randperm(self._labelled.numel(), generator=generator)
         shuffled = self._labelled[order.to(self._labelled.device)]
         inner, outer = shuffled[: self._inner_count], shuffled[self._inner_count :]
-        return base.with_nodes(inner.sort().values, outer.sort().values)
+        return inner.sort().values, outer.sort().values
 
     def held_out(self, network: int) -> Tensor:
         """None: the network has learned from every node at some time."""

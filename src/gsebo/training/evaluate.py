@@ -7,6 +7,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from gsebo.training.distributed.group import Group
 from gsebo.training.progress import Advance
 from gsebo.training.trainable import Trainable
 
@@ -27,7 +28,11 @@ class Evaluation:
 
 @torch.no_grad()
 def evaluate(
-    problem: Trainable, stop_nodes: Tensor, taken: Advance, logits: Tensor
+    problem: Trainable,
+    stop_nodes: Tensor,
+    taken: Advance,
+    logits: Tensor,
+    group: Group | None = None,
 ) -> list[Evaluation]:
     """Measure every run of a stack; everything has a leading axis of runs.
 
@@ -36,6 +41,8 @@ def evaluate(
         stop_nodes: Nodes that decide when to stop.
         taken: The step.
         logits: Scores of all nodes after the step, ``[runs, nodes, classes]``.
+        group: Who trains together. All get what the first process has measured: who
+            rounds otherwise must not stop at another step.
     """
     inner = problem.inner_nodes
     stop_logits, stop_labels = logits[:, stop_nodes], problem.labels[stop_nodes]
@@ -52,6 +59,8 @@ def evaluate(
     ]
     # One tensor, because every number that is fetched alone waits for the device.
     table = torch.stack([number.to(torch.float64) for number in numbers], dim=-1)
+    if group is not None:
+        table = group.from_first(table)
     return [_evaluation(*row) for row in table.tolist()]
 
 

@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -13,6 +13,7 @@ from gsebo.bilevel import Tree
 from gsebo.errors import InvalidInput
 from gsebo.sparse.kernels.numba_compile import thread_limit
 from gsebo.training.checkpoint import Checkpoint
+from gsebo.training.distributed.group import Alone, Group
 from gsebo.training.evaluate import Evaluation, evaluate
 from gsebo.training.history import StepRecord, Watcher
 from gsebo.training.problem import NodeClassification
@@ -40,6 +41,7 @@ class LoopSettings:
         fingerprint: Of the whole fit, to match checkpoints.
         checkpoint: Where to save progress, if anywhere.
         watcher: Told about every step, if anybody.
+        group: Who trains together.
     """
 
     max_steps: int
@@ -48,6 +50,7 @@ class LoopSettings:
     fingerprint: str
     checkpoint: Checkpoint | None = None
     watcher: Watcher | None = None
+    group: Group = field(default_factory=Alone)
 
 
 def run_loop(
@@ -100,10 +103,11 @@ def _train_alone(run: "_Run[Problem]", step: Step[Problem]) -> None:
             belongs=_with_axis(taken.belongs),
             train_loss=taken.train_loss.unsqueeze(0),
         )
-        (found,) = evaluate(run.problem, run.stop_nodes, alone, logits.unsqueeze(0))
+        (found,) = evaluate(
+            run.problem, run.stop_nodes, alone, logits.unsqueeze(0), run.group
+        )
         if run.absorb(found, taken.iterate.step, logits):
-            progress.best_weights = taken.iterate.weights
-            progress.best_outer = taken.belongs
+            progress.keep(taken)
         if not found.broken:
             progress.advance(taken)
             run.save(force=False)
@@ -149,8 +153,9 @@ class _Run(Generic[Problem]):
     ) -> None:
         self.problem = problem
         self.stop_nodes = settings.stop_nodes
+        self.group = settings.group
         self._settings = settings
-        self.progress = self._resumed() or start
+        self.progress = self._resumed(start) or start
         self._diverged = False
         self._begun = time.perf_counter()
         history = self.progress.history
@@ -192,15 +197,16 @@ class _Run(Generic[Problem]):
         """Save the state, where states are saved."""
         settings = self._settings
         if settings.checkpoint is not None:
-            settings.checkpoint.save(self.progress, settings.fingerprint, force=force)
+            settings.checkpoint.save(
+                self.progress, settings.fingerprint, force=force, group=self.group
+            )
 
-    def _resumed(self) -> Progress | None:
+    def _resumed(self, start: Progress) -> Progress | None:
         settings = self._settings
         if settings.checkpoint is None:
             return None
-        settings.checkpoint.prepare()
         device = str(self.problem.labels.device)
-        return settings.checkpoint.load(settings.fingerprint, device)
+        return settings.checkpoint.load(settings.fingerprint, device, start, self.group)
 
 
 def _warn_diverged(step: int, broken: list[str], best: StepRecord | None) -> None:

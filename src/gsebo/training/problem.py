@@ -42,6 +42,8 @@ class NodeClassification(HandDifferentiated):
         weight_decay: λ.
         seed: Of the dropout masks.
         state: Class probabilities that the structure looks at, if it looks at any.
+        by_hand: Whether kernel calls are written down for it, where there are kernels:
+            not worth it on a GPU for a graph that is used once.
     """
 
     backbone: Backbone
@@ -54,6 +56,7 @@ class NodeClassification(HandDifferentiated):
     weight_decay: float
     seed: int
     state: Predictions | None = None
+    by_hand: bool = True
 
     def with_state(self, state: Predictions | None) -> "NodeClassification":
         """The same problem while the structure looks at other probabilities."""
@@ -120,7 +123,7 @@ class NodeClassification(HandDifferentiated):
     @cached_property
     def programs(self) -> Programs | None:
         """Kernel calls for this problem, None where there are none."""
-        if not self.backbone.traceable:
+        if not (self.backbone.traceable and self.by_hand):
             return None
         try:
             return Programs(self, [self.seed])

@@ -1,0 +1,107 @@
+"""Algorithm 1 of the paper on batches: the same loop, on another source of losses."""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+from torch import Tensor
+
+from gsebo.bilevel import Tree
+from gsebo.training.batches.batched_graph import BatchedGraph, Nodes
+from gsebo.training.batches.evaluated import Evaluated
+from gsebo.training.batches.outer_update import OuterUpdate
+from gsebo.training.batches.plain import initial_weights
+from gsebo.training.distributed.tables import EntryTable
+from gsebo.training.loop import LoopSettings, run_loop
+from gsebo.training.progress import Advance, Progress
+
+
+@final
+class BatchedBilevel:
+    """A bilevel problem on batches, as the loop sees it.
+
+    Args:
+        graph: What batches are made of.
+        inner_nodes: Nodes to train the weights on.
+        outer_nodes: Nodes to judge the structure by.
+        stop_nodes: Nodes that decide when to stop.
+        table: What each entry has of its own.
+    """
+
+    def __init__(
+        self,
+        graph: BatchedGraph,
+        inner_nodes: Nodes,
+        outer_nodes: Nodes,
+        stop_nodes: Nodes,
+        table: EntryTable | None,
+    ) -> None:
+        self.graph, self.table = graph, table
+        self.sets = inner_nodes, outer_nodes
+        self.evaluated = Evaluated(graph, inner_nodes, stop_nodes)
+
+    @property
+    def labels(self) -> Tensor:
+        """Class of each evaluated node."""
+        return self.evaluated.labels
+
+    @property
+    def inner_nodes(self) -> Tensor:
+        """Evaluated nodes that the weights are trained on."""
+        return self.evaluated.inner_nodes
+
+    def scores(self, weights: Tree, outer: Tree) -> Tensor:
+        """Scores of the evaluated nodes, ``[nodes, classes]``."""
+        return self.evaluated.scores(weights, outer, self.table)
+
+    def changed_edges(self, outer: Tree, runs: int) -> tuple[Tensor, Tensor]:
+        """Not known: it would take a look at all edges."""
+        unknown = torch.full((runs,), torch.nan, device=self.labels.device)
+        return unknown, unknown
+
+
+def train_bilevel_on_batches(
+    problem: BatchedBilevel,
+    update: OuterUpdate,
+    *,
+    inner_steps: int,
+    settings: LoopSettings,
+) -> Progress:
+    """Learn weights and structure together.
+
+    Args:
+        problem: The batches.
+        update: Makes the outer steps; the inner optimiser's state lives on across them.
+        inner_steps: τ.
+        settings: When to stop, and what to keep.
+    """
+    graph = problem.graph
+
+    def step(here: BatchedBilevel, progress: Progress) -> Advance:
+        first = progress.iterate.step
+        plan = graph.plan(
+            *here.sets,
+            number=first // inner_steps,
+            steps=range(first, first + inner_steps),
+        )
+        moved = update.run(
+            plan,
+            progress.iterate,
+            progress.outer,
+            progress.outer_state,
+            progress.table,
+            inner_steps=inner_steps,
+        )
+        return Advance(
+            moved.iterate,
+            moved.shared,
+            moved.state,
+            moved.train_loss,
+            progress.outer,
+            moved.changed,
+        )
+
+    start = update.start(initial_weights(graph), problem.table)
+    (progress,) = run_loop([problem], step, [start], [settings])
+    return progress

@@ -1,0 +1,69 @@
+"""Plain training of fresh weights on batches, on a structure that stays as it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from gsebo.bilevel import Optimizer, Tree, begin
+from gsebo.bilevel.derivatives import first_derivatives
+from gsebo.bilevel.descend import descend
+from gsebo.bilevel.inner import advance
+from gsebo.bilevel.tree import flatten
+from gsebo.training.batches.batched_graph import BatchedGraph, Nodes
+from gsebo.training.batches.outer_update import StateAt, looking, own_of
+from gsebo.training.distributed.tables import EntryTable
+from gsebo.training.tape_derivatives import FLAT
+
+
+def initial_weights(graph: BatchedGraph) -> Tree:
+    """All weights of the network as one vector."""
+    named = graph.backbone.named_parameters()
+    trained: Tree = {name: weight for name, weight in named if weight.requires_grad}
+    return {FLAT: flatten(trained).detach()}
+
+
+@torch.no_grad()
+def train_weights(
+    graph: BatchedGraph,
+    nodes: Nodes,
+    optimizer: Optimizer,
+    steps: int,
+    *,
+    shared: Tree,
+    table: EntryTable | None = None,
+    state_at: StateAt | None = None,
+) -> Tree:
+    """Train for a number of steps, one batch or group of batches each.
+
+    Args:
+        graph: What batches are made of.
+        nodes: Labelled nodes to train on.
+        optimizer: Makes the steps.
+        steps: Their number.
+        shared: What all edges share.
+        table: What each entry has of its own.
+        state_at: What the structure looks at.
+    """
+    iterate = begin(optimizer, initial_weights(graph))
+    none = np.empty(0, np.int64)
+    for step in range(steps):
+        plan = graph.plan(nodes, none, number=0, steps=range(step, step + 1))
+        outer = {**shared, **own_of(graph.structure, table, plan.ids, graph.device)}
+        seen = looking(state_at, iterate.weights, outer)
+        derivatives = plan.problem(seen).derivatives(outer)
+        gradients, _ = derivatives.inner_gradient(iterate.weights, step)
+        iterate = advance(optimizer, iterate, gradients)
+    return iterate.weights
+
+
+@torch.no_grad()
+def train_on_one_batch(
+    graph: BatchedGraph, nodes: Nodes, optimizer: Optimizer, steps: int
+) -> Tree:
+    """Train on nodes that make a single batch, with nothing learned of the edges."""
+    (part,) = graph.cover(nodes)
+    problem = graph.problem(part, graph.own_entries(part), used_again=True)
+    start = begin(optimizer, initial_weights(graph))
+    iterate, _ = descend(first_derivatives(problem, {}), optimizer, start, steps)
+    return iterate.weights

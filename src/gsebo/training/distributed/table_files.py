@@ -1,0 +1,132 @@
+"""Tables in folders: written by the first process, a part at a time.
+
+A checkpoint must never name a table that is half written. So a table is written under a
+new name, then the checkpoint that names it, and only then the old table is removed.
+"""
+
+import os
+import secrets
+import shutil
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gsebo.errors import InvalidInput
+from gsebo.training.distributed.entries import Entries
+from gsebo.training.distributed.local_table import CHUNK, column_file
+from gsebo.training.distributed.table import EntryTable
+
+
+def save_table(table: EntryTable, folder: Path) -> None:
+    """Write a table into a new folder, one ``.npy`` file for each column.
+
+    All processes of the group take part, and the first one writes. In the end the
+    folder is there as a whole or not at all.
+
+    Args:
+        table: What to write.
+        folder: Must not exist yet.
+    """
+    begun = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
+    try:
+        if table.group.is_first:
+            begun.mkdir(parents=True)
+        for name, axes in table.columns.items():
+            if table.group.is_first:
+                with open(column_file(begun, name), "xb") as file:
+                    _write_column(table, name, axes, file)
+            else:
+                for _ in _chunks(table.total):
+                    table.take(torch.empty(0, dtype=torch.int64), [name])
+                    table.release()
+        if table.group.is_first:
+            os.rename(begun, folder)
+    except OSError as error:
+        raise InvalidInput(
+            f"cannot write {folder} ({error.strerror}); expected a new folder in one "
+            "that is writable"
+        ) from error
+    finally:
+        shutil.rmtree(begun, ignore_errors=True)
+
+
+def load_table(table: EntryTable, folder: Path) -> None:
+    """Read what :func:`save_table` wrote, by any number of processes.
+
+    All processes of the group take part, and only the first one reads.
+
+    Args:
+        table: With the same columns, whose numbers are replaced.
+        folder: Where they lie.
+    """
+    for name, axes in table.columns.items():
+        path, shape = column_file(folder, name), (*axes, table.total)
+        for own in _chunks(table.total):
+            parts = []
+            if table.group.is_first:
+                # Opened anew each time: what was read no longer counts as memory.
+                values = _opened(table, path, shape)[..., own.start : own.stop].copy()
+                ids = torch.arange(own.start, own.stop)
+                parts = [Entries(ids, {name: torch.from_numpy(values)})]
+            table.write(*table.gathered(parts, [name]))
+            table.release()
+
+
+def discard_tables(keep: Path) -> None:
+    """Remove earlier tables, and what a killed process had begun to write.
+
+    Args:
+        keep: For example ``table-12``, next to which any other ``table-...`` goes.
+    """
+    stem = keep.name.rpartition("-")[0]
+    for pattern in (f"{stem}-*", f".{stem}-*"):
+        for path in keep.parent.glob(pattern):
+            if path != keep:
+                shutil.rmtree(path)
+
+
+def _write_column(
+    table: EntryTable, name: str, axes: tuple[int, ...], file: IO[bytes]
+) -> None:
+    header = {
+        "descr": np.lib.format.dtype_to_descr(_kind(table)),
+        "fortran_order": False,
+        "shape": (*axes, table.total),
+    }
+    np.lib.format.write_array_header_1_0(file, header)
+    place, size = file.tell(), _kind(table).itemsize
+    for own in _chunks(table.total):
+        found = table.take(torch.arange(own.start, own.stop), [name])[name]
+        table.release()
+        for row, numbers in enumerate(found.cpu().reshape(-1, len(own)).numpy()):
+            file.seek(place + (row * table.total + own.start) * size)
+            file.write(numbers.tobytes())
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _opened(table: EntryTable, path: Path, shape: tuple[int, ...]) -> NDArray[Any]:
+    try:
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InvalidInput(
+            f"{path} is missing or damaged ({error}); expected a column of a table "
+            "written by gsebo"
+        ) from error
+    if array.shape != shape or array.dtype != _kind(table):
+        raise InvalidInput(
+            f"{path} holds {array.dtype} {list(array.shape)}; expected "
+            f"{_kind(table)} {list(shape)}"
+        )
+    return array
+
+
+def _chunks(total: int) -> list[range]:
+    return [range(begin, min(begin + CHUNK, total)) for begin in range(0, total, CHUNK)]
+
+
+def _kind(table: EntryTable) -> np.dtype:
+    return torch.empty(0, dtype=table.dtype).numpy().dtype
