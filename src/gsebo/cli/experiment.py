@@ -9,15 +9,15 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gsebo.cli.graph_input import GraphInput
+from gsebo.cli.method_parameters import parameters_of
 from gsebo.cli.plan import Plan
 from gsebo.cli.progress import FitProgress
-from gsebo.cli.settings import parameters_from, read_settings
+from gsebo.cli.settings import read_settings
 from gsebo.experiments.inductive import fitted_graph, predicted_classes
 from gsebo.experiments.memory import peak_memory_bytes, reset_peak_memory
 from gsebo.experiments.versions import versions
 from gsebo.lookup import own_name
 from gsebo.methods import METHODS, GraphClassifier
-from gsebo.methods.presets import preset_parameters
 from gsebo.training import Checkpoint
 
 
@@ -53,9 +53,11 @@ class Experiment:
         names = [own_name("method", name, METHODS) for name in methods]
         self._estimators = {name: METHODS[name].estimator for name in names}
         self.methods = list(self._estimators)
-        self._settings = read_settings(plan.settings, list(self._estimators.values()))
+        settings = read_settings(plan.settings, list(self._estimators.values()))
         # Wrong values are told before a graph is loaded.
-        self._parameters = {name: self._parameters_of(name) for name in self.methods}
+        self._parameters = {
+            name: parameters_of(plan, name, settings) for name in self.methods
+        }
         self.graph = GraphInput(plan)
 
     def run(
@@ -133,22 +135,6 @@ class Experiment:
         if self._plan.seeds is not None:
             result |= _statistics(runs)
         return result
-
-    def _parameters_of(self, method: str) -> dict[str, Any]:
-        estimator, plan = self._estimators[method], self._plan
-        given = parameters_from(self._settings, estimator)
-        taken = estimator().get_params(deep=False)
-        own = {"backbone": plan.backbone or taken["backbone"], "device": plan.device}
-        if plan.preset is None:
-            return {**given, **own}
-        preset = preset_parameters(
-            plan.preset, own["backbone"], method=method, dataset=plan.dataset
-        )
-        preset = {name: v for name, v in preset.items() if name in taken}
-        for name in preset.keys() & given.keys():
-            if isinstance(preset[name], dict) and isinstance(given[name], dict):
-                given[name] = {**preset[name], **given[name]}
-        return {**preset, **given, **own}
 
 
 def _facts(

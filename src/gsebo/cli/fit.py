@@ -1,30 +1,37 @@
 """``gsebo fit``: train one method on one graph."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Option
 
 from gsebo.cli.options import (
     Backbone,
+    BatchesPerStep,
+    BatchSize,
     DataDir,
     Dataset,
     Device,
     Json,
+    Memory,
     Noise,
     Normalize,
+    Predictions,
     Preset,
     Quiet,
+    Sampler,
     Seed,
     Seeds,
     Settings,
     Split,
+    Strengths,
 )
 from gsebo.cli.output import messages, print_json
 from gsebo.cli.plan import Plan
 from gsebo.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from gsebo.cli.disk_inference import Outputs
     from gsebo.cli.experiment import Experiment, Trial
     from gsebo.training import Checkpoint
 
@@ -37,6 +44,9 @@ def fit(
     backbone: Backbone = None,
     preset: Preset = None,
     settings: Settings = None,
+    batch_size: BatchSize = None,
+    sampler: Sampler = None,
+    batches_per_step: BatchesPerStep = None,
     seed: Seed = 0,
     seeds: Seeds = None,
     split: Split = None,
@@ -50,6 +60,9 @@ def fit(
     resume: Annotated[
         bool, Option("--resume", help="Go on from the checkpoint in --out.")
     ] = False,
+    predictions: Predictions = None,
+    strengths: Strengths = None,
+    memory: Memory = "1G",
     checkpoint_seconds: Annotated[float, Option(min=0.0, hidden=True)] = 10.0,
     json: Json = False,
     quiet: Quiet = False,
@@ -61,14 +74,17 @@ def fit(
     """
     messages.quiet = quiet
     _check_folder(out, resume, seeds)
-    from gsebo.cli.experiment import Experiment
+    from gsebo.cli.settings import short_settings
     from gsebo.data import noise_spec
 
+    short = short_settings(
+        batch_size=batch_size, sampler=sampler, batches_per_step=batches_per_step
+    )
     plan = Plan(
         dataset=dataset,
         backbone=backbone,
         preset=preset,
-        settings=tuple(settings or ()),
+        settings=(*(settings or ()), *short),
         seed=seed,
         seeds=seeds,
         split=split,
@@ -77,13 +93,73 @@ def fit(
         normalize=normalize,
         device=device,
     )
+    from gsebo.cli.disk_inference import Outputs, read_bytes
+    from gsebo.data.folder import is_graph_folder
+    from gsebo.training.distributed import quiet_other_ranks
+
+    with quiet_other_ranks() as is_first:
+        messages.quiet = quiet or not is_first
+        place = _Place(out, resume, checkpoint_seconds, is_first) if out else None
+        if is_graph_folder(dataset):
+            outputs = Outputs(predictions, strengths, read_bytes(memory))
+            _fit_folder_and_print(plan, method, outputs, place, json)
+        else:
+            _refuse_outputs(predictions, strengths)
+            _fit_and_print(plan, method, place, json)
+
+
+class _Place(NamedTuple):
+    """Where the model goes; only the first of several processes writes it."""
+
+    out: Path
+    resume: bool
+    checkpoint_seconds: float
+    is_first: bool
+
+
+def _refuse_outputs(*paths: Path | None) -> None:
+    for path in paths:
+        if path is not None:
+            raise InvalidInput(
+                f"{path} given for a graph that is no graph folder; expected --out, "
+                "and gsebo predict or gsebo inspect."
+            )
+
+
+def _fit_folder_and_print(
+    plan: Plan, method: str, outputs: "Outputs", place: _Place | None, json: bool
+) -> None:
+    from gsebo.cli.fit_folder import fit_folder, print_folder_fit
+    from gsebo.training import Checkpoint
+
+    out = checkpoint = None
+    if place is not None:
+        out = place.out if place.is_first else None
+        checkpoint = Checkpoint(
+            place.out, every_seconds=place.checkpoint_seconds, resume=place.resume
+        )
+    result = fit_folder(plan, method, outputs, out, checkpoint)
+    if checkpoint is not None and out is not None:
+        checkpoint.remove()
+    if json:
+        print_json(result)
+        return
+    print_folder_fit(result)
+
+
+def _fit_and_print(plan: Plan, method: str, place: _Place | None, json: bool) -> None:
+    from gsebo.cli.experiment import Experiment
+    from gsebo.training.distributed import launched
+
     experiment = Experiment(plan, [method])
-    if out is None:
-        trial, runs = run_all(experiment, experiment.methods[0], plan, quiet)
+    if place is None:
+        trial, runs = run_all(experiment, experiment.methods[0], plan, messages.quiet)
     else:
-        trial = _run_and_save(experiment, plan, out, resume, checkpoint_seconds, quiet)
+        trial = _run_and_save(experiment, plan, place)
         runs = [facts_of(trial)]
     result = experiment.summary(experiment.methods[0], trial, runs)
+    if (launch := launched()) is not None:
+        result["processes"] = launch.size
     if json:
         print_json(result)
         return
@@ -123,35 +199,31 @@ def _check_folder(out: Path | None, resume: bool, seeds: int | None) -> None:
         )
 
 
-def _run_and_save(
-    experiment: "Experiment",
-    plan: Plan,
-    out: Path,
-    resume: bool,
-    checkpoint_seconds: float,
-    quiet: bool,
-) -> "Trial":
+def _run_and_save(experiment: "Experiment", plan: Plan, place: _Place) -> "Trial":
     from gsebo.cli.progress import FitProgress
     from gsebo.training import Checkpoint
 
-    checkpoint = Checkpoint(out, every_seconds=checkpoint_seconds, resume=resume)
+    out, resume, every_seconds, is_first = place
+    checkpoint = Checkpoint(out, every_seconds=every_seconds, resume=resume)
     if resume and not checkpoint.path.is_file():
         messages.note(f"There is no checkpoint in {out}; starting anew.")
     missing = [folder for folder in (out, *out.parents) if not folder.exists()]
     try:
-        with FitProgress(quiet=quiet) as progress:
+        with FitProgress(quiet=messages.quiet) as progress:
             trial = experiment.run(
                 experiment.methods[0], plan.seed, progress, checkpoint
             )
     except InvalidInput:
-        _remove_empty(missing)
+        if is_first:
+            _remove_empty(missing)
         raise
     except KeyboardInterrupt:
         _say_how_to_resume(checkpoint)
         raise
-    _save(experiment, trial, out)
-    checkpoint.remove()
-    messages.note(f"The model is in {out}.")
+    if is_first:
+        _save(experiment, trial, out)
+        checkpoint.remove()
+        messages.note(f"The model is in {out}.")
     return trial
 
 

@@ -9,7 +9,8 @@ Dataset = Annotated[
     str,
     Argument(
         metavar="DATASET",
-        help="A registered name ([bold]gsebo list datasets[/bold]) or an .npz file.",
+        help="A registered name ([bold]gsebo list datasets[/bold]), an .npz file or a "
+        "graph folder ([bold]gsebo data convert[/bold]).",
     ),
 ]
 Model = Annotated[
@@ -30,6 +31,25 @@ Settings = Annotated[
         metavar="NAME=VALUE",
         help="A parameter of the method, such as inner_steps=20 or "
         "backbone_options.heads=4. Repeatable.",
+    ),
+]
+BatchSize = Annotated[
+    int | None,
+    Option(
+        min=1,
+        help="Train on batches of the graph of this size instead of the whole graph. "
+        "Short for --set batch_size=N.",
+    ),
+]
+Sampler = Annotated[
+    str | None,
+    Option(help="How batches are drawn: neighbour or partition. Short for --set."),
+]
+BatchesPerStep = Annotated[
+    int | None,
+    Option(
+        min=1,
+        help="Batches of one step, which processes share. Short for --set.",
     ),
 ]
 Seed = Annotated[int, Option(min=0, help="Seed of the (first) run.")]
@@ -78,4 +98,22 @@ Device = Annotated[str, Option(help="auto, cpu or cuda.")]
 Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing else.")]
 Quiet = Annotated[
     bool, Option("--quiet", help="Print nothing but the result and errors.")
+]
+Predictions = Annotated[
+    Path | None,
+    Option(
+        help="Of a graph folder: write the class of every node to this .npy or "
+        ".parquet file."
+    ),
+]
+Strengths = Annotated[
+    Path | None,
+    Option(
+        help="Of a graph folder: write the strength of every edge, in its order, to "
+        "this .npy or .parquet file."
+    ),
+]
+Memory = Annotated[
+    str,
+    Option(help="Of a graph folder: memory that predicting stays within, as 500M."),
 ]

@@ -5,13 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from gsebo.cli.options import DataDir, Json, Model, Normalize
+from gsebo.cli.options import DataDir, Json, Memory, Model, Normalize, Strengths
 from gsebo.cli.output import messages, percent, print_json, print_table
 from gsebo.errors import InvalidInput
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch_geometric.data import Data
+
+    from gsebo.methods.large_model import LargeModel
 
 
 def predict(
@@ -24,10 +26,16 @@ def predict(
         ),
     ] = None,
     out: Annotated[
-        Path | None, Option(help="Write node, predicted, probability to this CSV file.")
+        Path | None,
+        Option(
+            help="Write node, predicted, probability to this CSV file; of a graph "
+            "folder to a .parquet or .npy file."
+        ),
     ] = None,
     data_dir: DataDir = None,
     normalize: Normalize = None,
+    strengths: Strengths = None,
+    memory: Memory = "1G",
     json: Json = False,
 ) -> None:
     """Predict the class of every node of a graph.
@@ -45,6 +53,14 @@ def predict(
         raise InvalidInput(
             f"no graph given, and the model in {model} does not remember its own; "
             "expected the name or path of a graph."
+        )
+    if hasattr(fitted, "large_model_"):
+        _predict_folder(model, name, fitted.large_model_, out, strengths, memory, json)
+        return
+    if strengths is not None:
+        raise InvalidInput(
+            f"--strengths {strengths} given with a model of a graph that was in "
+            "memory; expected gsebo inspect."
         )
     data = load(name, data_dir=data_dir, normalize=normalize)
     probability, predicted = fitted.predict_proba(data).max(dim=-1)
@@ -67,6 +83,32 @@ def predict(
         print_json({**result, **each})
         return
     _print(result)
+
+
+def _predict_folder(
+    model: Path,
+    name: str,
+    fitted: "LargeModel",
+    out: Path | None,
+    strengths: Path | None,
+    memory: str,
+    json: bool,
+) -> None:
+    from gsebo.cli.disk_inference import Outputs, inferred, read_bytes
+    from gsebo.data.folder import GraphFolder
+
+    folder = GraphFolder.open(name)
+    outputs = Outputs(out, strengths, read_bytes(memory))
+    result = {
+        "model": str(model),
+        "graph": name,
+        "num_nodes": folder.manifest.num_nodes,
+        **inferred(fitted, folder, outputs),
+    }
+    if json:
+        print_json(result)
+        return
+    _print({**result, "new_nodes": 0, "new_edges": 0, "accuracy": None})
 
 
 def _write(path: Path, predicted: "Tensor", probability: "Tensor") -> None:

@@ -23,6 +23,15 @@ class Setting(NamedTuple):
         return f"--set {self.name}{inside}={self.text}"
 
 
+def short_settings(**given: object) -> tuple[str, ...]:
+    """Return ``name=value`` for each option that was given.
+
+    >>> short_settings(batch_size=64, sampler=None)
+    ('batch_size=64',)
+    """
+    return tuple(f"{name}={v}" for name, v in given.items() if v is not None)
+
+
 def read_settings(items: Iterable[str], estimators: Sequence[type]) -> list[Setting]:
     """Split each item and check that some of the estimators take it.
 

@@ -4,14 +4,18 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, final, get_args
 
-import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gsebo.bilevel import Hypergradient, make_hypergradient, make_optimizer
+from gsebo.data.folder import GraphFolder
 from gsebo.errors import InvalidInput
+from gsebo.methods.amortised_batched_outcome import fit_in_memory, fit_on_folder
 from gsebo.methods.amortised_outcome import fold_outcome, refitted_outcome
 from gsebo.methods.base import GraphClassifier, Run
+from gsebo.methods.batched import check_batches
+from gsebo.methods.candidate_ground import with_candidates
+from gsebo.methods.folder_fit import FolderOutcome
 from gsebo.methods.label_parts import (
     LabelUse,
     division_of,
@@ -31,14 +35,14 @@ from gsebo.methods.plain_training import PlainTraining
 from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_problem
 from gsebo.methods.schedule import loop_settings, work_of
 from gsebo.structure import AmortisedStrength
-from gsebo.structure.amortised import evidence_columns
-from gsebo.structure.candidates import candidate_edges
+from gsebo.structure.evidence import evidence_columns
 from gsebo.training import (
     CrossFit,
     NodeClassification,
     Progress,
     train_cross_fitted,
 )
+from gsebo.training.batches.sampler import Sampler
 from gsebo.training.threads import threads_for
 
 Predictions = Literal["both", "features", "none"]
@@ -93,6 +97,12 @@ class Amortised(GraphClassifier):
             ``"first_order"``, or an engine.
         refit: Train fresh weights on all labelled nodes at the end.
         refit_epochs: For so many steps.
+        batch_size: Train on batches of the graph, so large: nodes drawn around for
+            neighbours, nodes in all for partitions. ``None``: on the whole graph.
+        sampler: ``"neighbour"``, ``"partition"``, or a sampler.
+        batches_per_step: How many batches make one step; processes share them.
+        shard_strengths: Give each of several processes what a share of the edges has of
+            its own instead of all of it.
         backbone_options: Further arguments of the backbone, such as ``heads``.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``.
         random_state: Seed; ``None`` draws one.
@@ -126,6 +136,10 @@ class Amortised(GraphClassifier):
     hypergradient: str | Hypergradient = "reverse"
     refit: bool = True
     refit_epochs: int = 400
+    batch_size: int | None = None
+    sampler: str | Sampler = "neighbour"
+    batches_per_step: int = 1
+    shard_strengths: bool = False
     backbone_options: dict[str, Any] | None = None
     device: str = "auto"
     random_state: int | None = None
@@ -166,6 +180,7 @@ class Amortised(GraphClassifier):
         make_optimizer(self.inner_optimizer, self.inner_lr)
         make_optimizer(self.outer_optimizer, self.outer_lr)
         make_hypergradient(self.hypergradient, direct_term=self.direct_term)
+        check_batches(self, candidates=(self.candidates, 0), refit=(self.refit, True))
 
     def make_structure(self) -> AmortisedStrength:
         """The function that scores edges, before it is laid over a graph."""
@@ -183,24 +198,16 @@ class Amortised(GraphClassifier):
         """The network that knows features alone."""
         return NetworkChoices("mlp", self.hidden_channels, 2, self.dropout, None)
 
+    def train_on_folder(self, folder: GraphFolder, run: Run) -> FolderOutcome:
+        """Train on batches of a graph on disk."""
+        return fit_on_folder(self, folder, run)
+
     def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
         prepared = PreparedGraph(data, runs[0].device)
-        ground, candidate = self._ground(prepared)
+        if self.batch_size is not None:
+            return [fit_in_memory(self, prepared, run) for run in runs]
+        ground, candidate = with_candidates(prepared, self.candidates)
         return [self._train_one(prepared, ground, candidate, run) for run in runs]
-
-    def _ground(self, prepared: PreparedGraph) -> tuple[PreparedGraph, Tensor | None]:
-        """The graph with candidate edges, and which edges those are."""
-        if not self.candidates:
-            return prepared, None
-        graph = prepared.graph
-        given = graph.edge_index.cpu()
-        added = candidate_edges(prepared.features, self.candidates, graph)
-        ground = prepared.with_edges(torch.cat([given, added], dim=1))
-        keys, known = (
-            each[0] * graph.num_nodes + each[1]
-            for each in (ground.graph.edge_index, given)
-        )
-        return ground, ~torch.isin(keys, known).to(prepared.device)
 
     def _train_one(
         self,

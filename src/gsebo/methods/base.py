@@ -15,15 +15,18 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gsebo.data import num_classes, validate
+from gsebo.data.folder import GraphFolder
 from gsebo.data.node_match import NodeKeys
 from gsebo.data.sizes import sized
 from gsebo.data.unseen import refuse_unseen
 from gsebo.errors import InvalidInput
 from gsebo.lookup import normalise
-from gsebo.methods.fingerprint import fingerprint
+from gsebo.methods.folder_fit import FolderOutcome, large_probabilities, on_folders
 from gsebo.methods.outcome import Outcome
 from gsebo.methods.parameters import require_count, require_seed
 from gsebo.methods.prepare import NetworkChoices, resolve_device
+from gsebo.methods.processes import join_others, require_shareable
+from gsebo.methods.run import Run as Run
 from gsebo.methods.scoring import scored_nodes
 from gsebo.training import Checkpoint, Watcher
 
@@ -36,6 +39,8 @@ class GraphClassifier(BaseEstimator, ABC):
     changed.
 
     Attributes:
+        large_model_: After a fit on a graph on disk, in place of everything below but
+            ``history_``, ``best_step_`` and ``seed_``.
         transduction_: Predicted class of every node of the fit, ``[nodes]``.
         probability_: Their class probabilities, ``[nodes, classes]``.
         strength_: Strength of each edge in the order of the user's ``edge_index``,
@@ -72,7 +77,7 @@ class GraphClassifier(BaseEstimator, ABC):
         """Check what this method alone has."""
 
     @abstractmethod
-    def _train(self, data: Data, runs: Sequence["Run"]) -> Sequence[Outcome]:
+    def _train(self, data: Data, runs: Sequence[Run]) -> Sequence[Outcome]:
         """Train on a validated graph, once for each run."""
 
     @final
@@ -97,11 +102,12 @@ class GraphClassifier(BaseEstimator, ABC):
             raise InvalidInput(
                 f"backbone={given!r} given; {type(self).__name__} expected {expected}."
             )
+        require_shareable(self)
 
     @final
     def fit(
         self,
-        data: Data,
+        data: Data | GraphFolder,
         *,
         replicas: int = 1,
         checkpoint: Checkpoint | None = None,
@@ -110,7 +116,8 @@ class GraphClassifier(BaseEstimator, ABC):
         """Learn from the training and validation labels of ``data``.
 
         Args:
-            data: Graph with ``x``, ``edge_index``, ``y``, ``train_mask``, ``val_mask``.
+            data: Graph with ``x``, ``edge_index``, ``y``, ``train_mask``, ``val_mask``,
+                or one on disk, which is read in parts by a method with ``batch_size``.
             replicas: Number of fits with seeds that count up from ``random_state``,
                 all at once where the network and device allow it. ``replicas_`` holds
                 them all, each as it would be alone (on a GPU to rounding); this
@@ -122,16 +129,24 @@ class GraphClassifier(BaseEstimator, ABC):
         """
         self.check_parameters()
         require_count(replicas=replicas)
-        if checkpoint is not None and replicas > 1:
+        alone = checkpoint is not None or isinstance(data, GraphFolder)
+        if alone and replicas > 1:
             raise InvalidInput(
-                f"replicas={replicas} given with a checkpoint; expected one replica."
+                f"replicas={replicas} given with a checkpoint or a graph on disk; "
+                "expected one replica."
             )
-        validate(data, features_needed=self.needs_features)
-        data = sized(data)
-        refuse_unseen(data)
         seed = self.random_state
         seed = secrets.randbits(31) if seed is None else int(seed)
         device = resolve_device(self.device)
+        join_others(device)
+        if isinstance(data, GraphFolder):
+            if (method := on_folders(self)) is not None:
+                run = Run(self, data, seed, device, checkpoint, watcher)
+                return self._store_large(method.train_on_folder(data, run), run)
+            data = data.to_data()
+        validate(data, features_needed=self.needs_features)
+        data = sized(data)
+        refuse_unseen(data)
         runs = [
             Run(self, data, seed + number, device, checkpoint, watcher)
             for number in range(replicas)
@@ -147,9 +162,20 @@ class GraphClassifier(BaseEstimator, ABC):
             self.replicas_.append(other)
         return self
 
-    def _store(self, data: Data, nodes: NodeKeys, run: "Run", outcome: Outcome) -> None:
+    def _store_large(self, outcome: FolderOutcome, run: Run) -> Self:
+        model, progress = outcome
+        assert progress.best is not None
+        self._forget(_IN_MEMORY)
+        self.large_model_ = model
+        self.seed_, self.num_classes_ = run.seed, model.num_classes
+        self.history_, self.best_step_ = progress.history, progress.best.step
+        self.replicas_ = [self]
+        return self
+
+    def _store(self, data: Data, nodes: NodeKeys, run: Run, outcome: Outcome) -> None:
         progress = outcome.progress
         assert progress.best is not None
+        self._forget(("large_model_",))
         self.model_ = replace(outcome.model, nodes=nodes)
         self.seed_ = run.seed
         self.num_classes_ = num_classes(data)
@@ -157,6 +183,11 @@ class GraphClassifier(BaseEstimator, ABC):
         self.best_step_ = progress.best.step
         self.probability_ = outcome.probability.cpu()
         self.restore_graph(data)
+
+    def _forget(self, names: Sequence[str]) -> None:
+        """Let go of what an earlier fit on the other kind of graph has left."""
+        for name in names:
+            self.__dict__.pop(name, None)
 
     @final
     def restore_graph(self, data: Data) -> None:
@@ -171,25 +202,29 @@ class GraphClassifier(BaseEstimator, ABC):
         self.graph_.edge_strength = self.strength_.movedim(-1, 0)
 
     @final
-    def predict_proba(self, data: Data) -> Tensor:
+    def predict_proba(self, data: Data | GraphFolder) -> Tensor:
         """Class probabilities of every node of ``data``, ``[nodes, classes]``.
 
         The graph need not be the one of the fit: edges that it had keep their strength,
         others get one by what the method learned. Nodes are matched by ``node_id``, or
         else by position and features.
         """
+        if hasattr(self, "large_model_"):
+            return large_probabilities(self.large_model_, data)
         check_is_fitted(self, "model_")
+        if isinstance(data, GraphFolder):
+            data = data.to_data()
         needed = self.needs_features
         validate(data, labels_needed=False, features_needed=needed)
         return self.model_.probabilities(sized(data)).cpu()
 
     @final
-    def predict(self, data: Data) -> Tensor:
+    def predict(self, data: Data | GraphFolder) -> Tensor:
         """Class of every node of ``data``, ``[nodes]``."""
         return self.predict_proba(data).argmax(dim=-1)
 
     @final
-    def score(self, data: Data, mask: str | Tensor = "test") -> float:
+    def score(self, data: Data | GraphFolder, mask: str | Tensor = "test") -> float:
         """Accuracy over the nodes of a mask, as a fraction in [0, 1].
 
         Args:
@@ -197,6 +232,8 @@ class GraphClassifier(BaseEstimator, ABC):
             mask: ``"test"``, ``"val"``, ``"train"``, or a boolean tensor ``[nodes]``.
         """
         predicted = self.predict(data)
+        if isinstance(data, GraphFolder):
+            data = data.labels()
         chosen = scored_nodes(sized(data), mask)
         return float((predicted == data.y.cpu())[chosen].double().mean())
 
@@ -208,56 +245,28 @@ class GraphClassifier(BaseEstimator, ABC):
             folder: Where to; it is made if it does not exist.
             dataset: Name or path of the graph, to be remembered with the model.
         """
+        from gsebo.methods.large_files import save_large_model
         from gsebo.methods.persistence import save_model
 
+        if hasattr(self, "large_model_"):
+            save_large_model(self, Path(folder), dataset)
+            return
         check_is_fitted(self, "model_")
         save_model(self, Path(folder), dataset)
 
 
-class Run:
-    """One call of ``fit``: its seed, device and what goes with it."""
-
-    def __init__(
-        self,
-        estimator: GraphClassifier,
-        data: Data,
-        seed: int,
-        device: torch.device,
-        checkpoint: Checkpoint | None,
-        watcher: Watcher | None,
-    ) -> None:
-        self.seed = seed
-        self.device = device
-        self.checkpoint = checkpoint
-        self.watcher = watcher
-        self._estimator = estimator
-        self._data = data
-
-    def stage(self, number: int) -> "Run":
-        """The same run in one of several trainings, each with its own checkpoint."""
-        checkpoint = self.checkpoint and self.checkpoint.stage(number)
-        return Run(
-            self._estimator,
-            self._data,
-            self.seed,
-            self.device,
-            checkpoint,
-            self.watcher,
-        )
-
-    def watched_by(self, watcher: Watcher | None) -> "Run":
-        """The same run with another watcher, and without a checkpoint."""
-        return Run(self._estimator, self._data, self.seed, self.device, None, watcher)
-
-    def fingerprint(self) -> str:
-        """Hash of graph, parameters and seed; only worth computing for a checkpoint."""
-        if self.checkpoint is None:
-            return ""
-        parameters = self._estimator.get_params(deep=False)
-        parameters["random_state"] = self.seed
-        parameters.pop("device")
-        name = type(self._estimator).__name__
-        return fingerprint(name, parameters, self._data)
+# What only a fit on a graph in memory leaves.
+_IN_MEMORY = (
+    "model_",
+    "probability_",
+    "transduction_",
+    "strength_",
+    "initial_strength_",
+    "loop_strength_",
+    "new_edge_index_",
+    "new_edge_strength_",
+    "graph_",
+)
 
 
 def _without_test_labels(data: Data) -> Data:

@@ -9,23 +9,32 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from gsebo.data.folder import GraphFolder
+
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _PLAIN = (bool, int, float, str, tuple, list, type(None))
 
 
-def fingerprint(method: str, parameters: dict[str, Any], data: Data) -> str:
+def fingerprint(
+    method: str, parameters: dict[str, Any], data: Data | GraphFolder
+) -> str:
     """Hash what a fit depends on; labels that it may not read are left out.
 
     Args:
         method: Name of the estimator.
         parameters: Its parameters, the seed that is used among them.
-        data: A validated graph.
+        data: A validated graph, or one on disk.
     """
     text = json.dumps([method, parameters], sort_keys=True, default=_describe)
     digest = hashlib.sha256(text.encode())
+    if isinstance(data, GraphFolder):
+        named = sorted(data.manifest.arrays.items())
+        parts = (f"{name}:{entry.sha256}" for name, entry in named)
+        digest.update("\n".join(parts).encode())
+        return digest.hexdigest()
     labelled = data.train_mask | data.val_mask
-    parts = (data.edge_index, data.train_mask, data.val_mask, data.y[labelled])
-    for tensor in (*_numbers(data.x), *parts):
+    tensors = (data.edge_index, data.train_mask, data.val_mask, data.y[labelled])
+    for tensor in (*_numbers(data.x), *tensors):
         digest.update(f"{tensor.dtype}{list(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
     return digest.hexdigest()

@@ -7,7 +7,11 @@ from torch import nn
 from torch_geometric.data import Data
 
 from gsebo.bilevel import Hypergradient, make_hypergradient, make_optimizer
+from gsebo.data.folder import GraphFolder
 from gsebo.methods.base import GraphClassifier, Run
+from gsebo.methods.batched import batch_choices, check_batches
+from gsebo.methods.folder_fit import FolderOutcome
+from gsebo.methods.gsebo_batched import fit_on_folder, train_on_batches
 from gsebo.methods.outcome import Outcome, outcomes_of
 from gsebo.methods.parameters import (
     require_choice,
@@ -25,6 +29,7 @@ from gsebo.methods.schedule import (
 from gsebo.structure import Structure, make_structure
 from gsebo.structure.edge_strength import InitialStrength
 from gsebo.training import NodeClassification, train_bilevel
+from gsebo.training.batches.sampler import Sampler
 from gsebo.training.stopping import SELECT_BY, SelectBy
 from gsebo.training.threads import threads_for
 
@@ -64,6 +69,13 @@ class GSEBO(GraphClassifier):
             stop; ``"holdout"``: a random half each.
         select_by: Keep the step with the best validation ``"loss"`` or ``"accuracy"``
             (``"first_accuracy"``: of equal ones the first), or the ``"last"``.
+        batch_size: Train on batches of the graph, so large: nodes drawn around for
+            neighbours, nodes in all for partitions. ``None``: on the whole graph.
+        sampler: ``"neighbour"``: some neighbours of the nodes drawn around, and theirs;
+            ``"partition"``: clusters of the graph; or a sampler.
+        batches_per_step: How many batches make one step; processes share them.
+        shard_strengths: Give each of several processes the strengths of a share of the
+            edges instead of all of them.
         backbone_options: Further arguments of the backbone, such as ``heads``.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``.
         random_state: Seed; ``None`` draws one.
@@ -93,6 +105,10 @@ class GSEBO(GraphClassifier):
         hypergradient: str | Hypergradient = "reverse",
         stop_on: StopOn = "val",
         select_by: SelectBy = "loss",
+        batch_size: int | None = None,
+        sampler: str | Sampler = "neighbour",
+        batches_per_step: int = 1,
+        shard_strengths: bool = False,
         backbone_options: dict[str, Any] | None = None,
         device: str = "auto",
         random_state: int | None = None,
@@ -118,6 +134,10 @@ class GSEBO(GraphClassifier):
         self.hypergradient = hypergradient
         self.stop_on = stop_on
         self.select_by = select_by
+        self.batch_size = batch_size
+        self.sampler = sampler
+        self.batches_per_step = batches_per_step
+        self.shard_strengths = shard_strengths
         self.backbone_options = backbone_options
         self.device = device
         self.random_state = random_state
@@ -147,6 +167,12 @@ class GSEBO(GraphClassifier):
         make_optimizer(self.inner_optimizer, self.inner_lr)
         make_optimizer(self.outer_optimizer, self.outer_lr)
         make_hypergradient(self.hypergradient, direct_term=self.direct_term)
+        check_batches(
+            self,
+            structure=(self.structure, "edge"),
+            tied=(self.tied, False),
+            initial_strength=(self.initial_strength, "vanilla"),
+        )
 
     def make_problem(self, prepared: PreparedGraph, seed: int) -> NodeClassification:
         """Return the bilevel problem that :meth:`fit` solves for one seed."""
@@ -166,7 +192,14 @@ class GSEBO(GraphClassifier):
             seed=seed,
         )
 
+    def train_on_folder(self, folder: GraphFolder, run: Run) -> FolderOutcome:
+        """Train on batches of a graph on disk."""
+        return fit_on_folder(self, folder, run, batch_choices(self))
+
     def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+        if self.batch_size is not None:
+            choices = batch_choices(self)
+            return [train_on_batches(self, data, run, choices) for run in runs]
         prepared = PreparedGraph(data, runs[0].device)
         problems = [self.make_problem(prepared, run.seed) for run in runs]
         settings = [

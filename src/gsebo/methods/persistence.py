@@ -33,6 +33,8 @@ from gsebo.methods.choice_files import (
 )
 from gsebo.methods.extension_files import extension_from, extension_tensors
 from gsebo.methods.fitted import FittedModel
+from gsebo.methods.large_files import FORMAT as LARGE
+from gsebo.methods.large_files import restore_large_model
 from gsebo.methods.member_files import member_tensors, members_from
 from gsebo.methods.plain import plain_parameters
 from gsebo.methods.prepare import NetworkChoices
@@ -72,7 +74,7 @@ def save_model(model: GraphClassifier, folder: Path, dataset: str | None) -> Non
     write_tensors(folder / _TENSORS, tensors, {"format": _FORMAT})
     facts = {
         "format": _FORMAT,
-        "method": _method_name(model),
+        "method": method_name(model),
         "parameters": plain_parameters(model.get_params(deep=False)),
         "dataset": dataset,
         "seed": model.seed_,
@@ -110,6 +112,8 @@ def load_model(
     if not folder.is_dir():
         raise InvalidInput(f"{folder} does not exist; expected a folder with a model.")
     facts = read_json(folder / _FACTS, "a model written by gsebo")
+    if facts.get("format") == LARGE:
+        return _load_large(facts, folder, backbone)
     _check_facts(facts, folder)
     tensors, _ = read_tensors(folder / _TENSORS, "a model written by gsebo")
     if _sha256(folder / _TENSORS) != facts["tensors_sha256"]:
@@ -121,12 +125,16 @@ def load_model(
     try:
         _restore(model, facts, tensors)
     except _MISFITS as error:
-        reason = " ".join(str(error).split())
-        raise InvalidInput(
-            f"the model in {folder} does not fit its own description ({reason}); "
-            "expected the network that it was saved with."
-        ) from error
+        raise _misfit(folder, error) from error
     return model
+
+
+def _misfit(folder: Path, error: BaseException) -> InvalidInput:
+    reason = " ".join(str(error).split())
+    return InvalidInput(
+        f"the model in {folder} does not fit its own description ({reason}); "
+        "expected the network that it was saved with."
+    )
 
 
 def _check_facts(facts: dict[str, Any], folder: Path) -> None:
@@ -153,6 +161,19 @@ def _check_facts(facts: dict[str, Any], folder: Path) -> None:
         raise InvalidInput(
             f"{folder / _FACTS} lacks {', '.join(missing)}; expected a whole model."
         )
+
+
+def _load_large(
+    facts: dict[str, Any], folder: Path, backbone: type | nn.Module | None
+) -> GraphClassifier:
+    try:
+        model = _make_estimator(facts, backbone)
+        restore_large_model(model, facts, folder)
+    except InvalidInput:
+        raise
+    except _MISFITS as error:
+        raise _misfit(folder, error) from error
+    return model
 
 
 def _make_estimator(
@@ -256,7 +277,8 @@ def _check_sizes(network: NetworkChoices, weights: dict[str, Tensor]) -> None:
         )
 
 
-def _method_name(model: GraphClassifier) -> str:
+def method_name(model: GraphClassifier) -> str:
+    """Under which name the method of an estimator is registered."""
     for name, info in METHODS.items():
         if info.estimator is type(model):
             return name

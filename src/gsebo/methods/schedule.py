@@ -28,6 +28,7 @@ from gsebo.training import (
     train_joint,
     train_together,
 )
+from gsebo.training.distributed.group import Alone, Group
 from gsebo.training.stopping import SelectBy
 from gsebo.training.threads import threads_for
 
@@ -66,6 +67,7 @@ def loop_settings(
     max_steps: int,
     patience: int,
     select_by: SelectBy,
+    group: Group | None = None,
 ) -> LoopSettings:
     """Put together how a loop runs."""
     return LoopSettings(
@@ -75,6 +77,7 @@ def loop_settings(
         fingerprint=run.fingerprint(),
         checkpoint=run.checkpoint,
         watcher=run.watcher,
+        group=group or Alone(),
     )
 
 

@@ -1,0 +1,253 @@
+"""Amortised strengths on batches of a graph, in memory or on disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch_geometric.data import Data
+
+from gsebo.backbone import Backbone
+from gsebo.backbone.base import Features
+from gsebo.bilevel import Tree, make_hypergradient, make_optimizer
+from gsebo.bilevel.tree import unflatten
+from gsebo.data.arrays import GraphArrays
+from gsebo.methods.base import Run
+from gsebo.methods.batched import BatchChoices, numbers, table_for
+from gsebo.methods.label_parts import LabelParts, division_of, parts_of
+from gsebo.methods.schedule import loop_settings
+from gsebo.sparse import Pattern
+from gsebo.structure.amortised_in_parts import AmortisedInParts
+from gsebo.structure.base import Predictions
+from gsebo.structure.in_parts import VanillaInParts
+from gsebo.training import NodeClassification, Progress
+from gsebo.training.batches.batched_graph import Nodes
+from gsebo.training.batches.cross_fit import (
+    BatchedCrossFit,
+    Guess,
+    seen_on_part,
+    train_cross_fitted_on_batches,
+)
+from gsebo.training.batches.outer_update import OuterUpdate
+from gsebo.training.batches.plain import train_on_one_batch, train_weights
+from gsebo.training.batches.rows import RowSampler
+from gsebo.training.distributed.tables import EntryTable
+from gsebo.training.tape_derivatives import FLAT
+
+if TYPE_CHECKING:
+    from gsebo.methods.amortised import Amortised
+
+# Rows of features that a network without edges learns from at once.
+_ROWS = 4096
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What a fit on batches has learned.
+
+    Attributes:
+        structure: The function that scores edges, with its units.
+        shared: Its parameters.
+        table: What each edge has of its own.
+        guess: Weights of the network that knows features alone; ``None`` where the
+            function looks at no predictions.
+        first: Weights of the network whose predictions the function looks at.
+        weights: Of the network that predicts.
+        progress: How learning the structure went.
+    """
+
+    structure: AmortisedInParts
+    shared: Tree
+    table: EntryTable | None
+    guess: Tree | None
+    first: Tree | None
+    weights: Tree
+    progress: Progress
+
+
+@final
+class AmortisedOnBatches:
+    """One fit on batches.
+
+    Args:
+        method: Its parameters.
+        arrays: The graph.
+        backbone: The network, with its first weights.
+        guess: The network that knows features alone, with its first weights.
+        run: Seed and device.
+        choices: How batches are drawn.
+    """
+
+    def __init__(
+        self,
+        method: Amortised,
+        arrays: GraphArrays,
+        backbone: Backbone,
+        guess: Backbone,
+        run: Run,
+        choices: BatchChoices,
+    ) -> None:
+        self._method, self._arrays, self._run = method, arrays, run
+        self._guess = guess
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(run.seed)
+            self.structure = AmortisedInParts(
+                method.make_structure(), arrays, backbone.num_propagations, run.device
+            )
+        self.graph = choices.graph(
+            arrays,
+            backbone,
+            self.structure,
+            weight_decay=method.weight_decay,
+            seed=run.seed,
+            device=run.device,
+        )
+        # Features alone need no edges.
+        self._rows = replace(
+            self.graph,
+            sampler=RowSampler(arrays, _ROWS, run.seed),
+            backbone=guess,
+            structure=VanillaInParts(),
+            batches_per_step=1,
+        )
+        self._optimizer = make_optimizer(method.inner_optimizer, method.inner_lr)
+
+    def learn(self, folder: Path | None = None) -> Learned:
+        """Learn the structure, then fresh weights on all labelled nodes.
+
+        Args:
+            folder: Where to keep what each edge has of its own; in memory by default.
+        """
+        method, arrays = self._method, self._arrays
+        labelled, parts = self._parts()
+        guesses = None
+        if method.predictions != "none":
+            guesses = [
+                self.guess_by(self._train_guess(nodes.numpy())) for nodes in parts.inner
+            ]
+        update = OuterUpdate(
+            self.graph,
+            make_hypergradient(method.hypergradient, direct_term=method.direct_term),
+            self._optimizer,
+            make_optimizer(method.outer_optimizer, method.outer_lr),
+        )
+        assert arrays.train is not None and arrays.val is not None
+        problem = BatchedCrossFit(
+            self.graph,
+            division_of(parts, method.label_use, method.inner_share, self._run.seed),
+            numbers(arrays.train),
+            numbers(arrays.val),
+            guesses,
+            own_predictions=method.predictions == "both",
+            table=table_for(
+                self.graph, update.columns(), folder, sharded=method.shard_strengths
+            ),
+        )
+        rounds = -(-method.max_outer_steps // problem.division.num_networks)
+        settings = loop_settings(
+            self._run,
+            problem.evaluated.stop_nodes,
+            max_steps=rounds,
+            patience=rounds,
+            select_by="last",
+            group=self.graph.group,
+        )
+        progress = train_cross_fitted_on_batches(
+            problem, update, inner_steps=method.inner_steps, settings=settings
+        )
+        return self._refit(progress, labelled)
+
+    def _refit(self, progress: Progress, labelled: Nodes) -> Learned:
+        """Fresh weights on the learned structure, as on a whole graph."""
+        method = self._method
+        shared, table = progress.best_outer, progress.table
+        guess = first = None
+        if method.predictions != "none":
+            guess = self._train_guess(labelled)
+        guess_by = None if guess is None else self.guess_by(guess)
+        train = partial(
+            train_weights,
+            self.graph,
+            labelled,
+            self._optimizer,
+            method.refit_epochs,
+            shared=shared,
+            table=table,
+        )
+        alone = partial(seen_on_part, guess=guess_by, own_predictions=False)
+        if method.predictions == "both":
+            first = train(state_at=alone)
+
+        def seen(
+            problem: NodeClassification, weights: Tree, outer: Tree
+        ) -> Predictions | None:
+            if first is None:
+                return alone(problem, weights, outer)
+            return seen_on_part(
+                problem, first, outer, guess=guess_by, own_predictions=True
+            )
+
+        weights = train(state_at=seen)
+        return Learned(self.structure, shared, table, guess, first, weights, progress)
+
+    def guess_by(self, weights: Tree) -> Guess:
+        """Class probabilities by the network that knows features alone."""
+        named = named_weights(self._guess, weights)
+
+        @torch.no_grad()
+        def guess(features: Features) -> Tensor:
+            inputs = (features, _no_edges(features), None, None)
+            logits: Tensor = functional_call(self._guess, named, inputs)
+            return logits.softmax(-1)
+
+        return guess
+
+    def _train_guess(self, nodes: Nodes) -> Tree:
+        epochs = self._method.refit_epochs
+        if len(nodes) <= _ROWS:
+            return train_on_one_batch(self._rows, nodes, self._optimizer, epochs)
+        return train_weights(self._rows, nodes, self._optimizer, epochs, shared={})
+
+    def _parts(self) -> tuple[Nodes, LabelParts]:
+        """The labelled nodes, and how they are divided: no other node is looked at."""
+        arrays, method = self._arrays, self._method
+        assert arrays.train is not None and arrays.val is not None
+        assert arrays.y is not None
+        labelled = numbers(arrays.train | arrays.val)
+        small = Data(
+            y=torch.from_numpy(np.asarray(arrays.y[labelled])),
+            train_mask=torch.from_numpy(np.asarray(arrays.train[labelled])),
+            val_mask=torch.from_numpy(np.asarray(arrays.val[labelled])),
+        )
+        found = parts_of(
+            small,
+            method.label_use,
+            method.num_folds,
+            self._run.seed,
+            torch.device("cpu"),
+        )
+        every = torch.from_numpy(labelled)
+        inner, outer = ([every[nodes] for nodes in each] for each in found)
+        return labelled, LabelParts(inner, outer)
+
+
+def named_weights(backbone: Backbone, weights: Tree) -> Tree:
+    """Cut a vector of weights into the parameters of a network."""
+    named: Tree = {
+        name: weight
+        for name, weight in backbone.named_parameters()
+        if weight.requires_grad
+    }
+    return unflatten(weights[FLAT], named)
+
+
+def _no_edges(features: Features) -> Pattern:
+    none = torch.empty(0, dtype=torch.int64, device=features.device)
+    return Pattern.from_positions(none, none, features.shape[0])

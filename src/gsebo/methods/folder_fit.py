@@ -1,0 +1,124 @@
+"""Fits on graphs that stay on disk: trained on batches, never read as a whole."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from gsebo.backbone import Backbone
+from gsebo.data import validate
+from gsebo.data.arrays import GraphArrays
+from gsebo.data.folder import GraphFolder
+from gsebo.errors import InvalidInput
+from gsebo.methods.large_model import LargeModel, Room
+from gsebo.methods.prepare import NetworkChoices
+from gsebo.training import Progress
+from gsebo.training.layerwise import require_layers
+
+if TYPE_CHECKING:
+    from gsebo.methods.base import Run
+
+
+class FolderOutcome(NamedTuple):
+    """What a fit on a graph folder gives an estimator."""
+
+    model: LargeModel
+    progress: Progress
+
+
+class FitsFolders(Protocol):
+    """An estimator that can train on a graph folder."""
+
+    batch_size: int | None
+
+    @abstractmethod
+    def train_on_folder(self, folder: GraphFolder, run: Run) -> FolderOutcome:
+        """Train on batches of a graph on disk."""
+
+
+def on_folders(estimator: Any) -> FitsFolders | None:
+    """An estimator that is set up to train on parts of a graph folder."""
+    able = hasattr(estimator, "train_on_folder") and estimator.batch_size is not None
+    return estimator if able else None
+
+
+def large_probabilities(model: LargeModel, data: Data | GraphFolder) -> Tensor:
+    """Class probabilities of all nodes, in memory."""
+    if isinstance(data, GraphFolder):
+        found = model.probabilities(data.arrays(), checksum(data), Room())
+    else:
+        validate(data, labels_needed=False)
+        found = model.probabilities(GraphArrays.of(data), "", Room())
+    return torch.from_numpy(found)
+
+
+def checksum(folder: GraphFolder) -> str:
+    """What the nodes, edges and features of a graph folder are known by."""
+    named = sorted(folder.manifest.arrays.items())
+    parts = [f"{name}:{entry.sha256}" for name, entry in named if name in _GRAPH]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+_GRAPH = ("indptr", "source", "x", "x_indptr", "x_columns", "x_values")
+
+
+def learnable(folder: GraphFolder) -> GraphArrays:
+    """The arrays of a folder, with labels and masks to learn from.
+
+    Raises:
+        InvalidInput: Something is missing.
+    """
+    arrays = folder.arrays()
+    for name, found in (
+        ("y", arrays.y),
+        ("train_mask", arrays.train),
+        ("val_mask", arrays.val),
+    ):
+        if found is None or (name != "y" and not _any(found)):
+            raise InvalidInput(
+                f"the graph in {folder.path} has no {name}; expected labels, and nodes "
+                "to train and to validate on."
+            )
+    assert arrays.y is not None and arrays.train is not None
+    for begin in range(0, arrays.num_nodes, _ROWS):
+        rows = slice(begin, begin + _ROWS)
+        used = arrays.train[rows] | arrays.val[rows]  # type: ignore[index]
+        if (arrays.y[rows][used] < 0).any():
+            first = begin + int(np.flatnonzero(used & (arrays.y[rows] < 0))[0])
+            raise InvalidInput(
+                f"node {first} of {folder.path} is in a mask and has no label; "
+                "expected a class for every training and validation node."
+            )
+    arrays.release()
+    return arrays
+
+
+_ROWS = 2**22
+
+
+def _any(mask: np.ndarray) -> bool:
+    return any(
+        bool(mask[begin : begin + _ROWS].any()) for begin in range(0, len(mask), _ROWS)
+    )
+
+
+def build(
+    network: NetworkChoices, folder: GraphFolder, seed: int, device: torch.device
+) -> Backbone:
+    """The network for a graph folder, with weights drawn by the seed."""
+    manifest = folder.manifest
+    assert manifest.num_classes is not None
+    dtype = torch.float64 if manifest.dtype == "float64" else torch.float32
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        # Drawn on the CPU, so that every device starts from the same weights.
+        backbone = network.build(manifest.num_features, manifest.num_classes)
+    # Known before a long training rather than after it.
+    require_layers(backbone)
+    return backbone.to(device, dtype)
