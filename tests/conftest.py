@@ -1,5 +1,7 @@
+import gc
 import os
 import warnings
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,18 @@ with warnings.catch_warnings():
     import torch_geometric  # noqa: F401
 
 _GIVEN = os.environ.get("GSEBO_DATA")
+_NUMBERS = count()
 
 # A busy machine may take long for one example.
 settings.register_profile("gsebo", deadline=None)
 settings.load_profile("gsebo")
+
+
+def pytest_collection_finish() -> None:
+    # Thousands of tests are no garbage; whoever looks for some, as each trial and each
+    # command does, would take half a second to see that.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -26,10 +36,18 @@ def shared() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def caches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Has the caches of all tests."""
+    return tmp_path_factory.mktemp("caches")
+
+
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_cache(caches: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """No test reads or fills the caller's own folders of datasets."""
-    cache = tmp_path / "cache"
+    # Not in tmp_path: hardly a test needs a cache, and among thousands of folders
+    # another one is slow to make.
+    cache = caches / str(next(_NUMBERS))
     monkeypatch.delenv("GSEBO_DATA", raising=False)
     monkeypatch.setenv("GSEBO_CACHE", str(cache))
     return cache

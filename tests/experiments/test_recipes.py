@@ -1,5 +1,6 @@
 """Recipes that come with the package, and files that are none."""
 
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from gsebo.data import NoiseSpec
 from gsebo.errors import InvalidInput
-from gsebo.experiments import Cell, Tuning, load_recipe, make_plan, recipe_names
+from gsebo.experiments import Cell, Plan, Tuning, load_recipe, make_plan, recipe_names
 from gsebo.experiments.parameters import default_parameters, trial_parameters
 from gsebo.experiments.result import Result
 from gsebo.experiments.trial_graph import is_halved
@@ -24,20 +25,19 @@ OTHER_NOISE: tuple[NoiseSpec, ...] = (
 )
 
 
-def searched(recipe: str) -> Tuning:
-    """Answers of searches in which every trial did equally well."""
+@cache
+def planned(recipe: str) -> Plan:
+    """What is to be run after searches in which every trial did equally well."""
     plan = make_plan(load_recipe(recipe), Tuning({}))
-    return Tuning(
-        {
-            one.trial.key: Result(trial=one.trial, test_accuracy=0.5)
-            for one in plan.first
-        }
-    )
+    found = {
+        one.trial.key: Result(trial=one.trial, test_accuracy=0.5) for one in plan.first
+    }
+    return make_plan(load_recipe(recipe), Tuning(found))
 
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_trial_can_be_built(name: str) -> None:
-    plan = make_plan(load_recipe(name), searched(name))
+    plan = planned(name)
     assert plan.trials and not plan.first
     for trial in {one.trial.without_seed: one.trial for one in plan.trials}.values():
         estimator = METHODS[trial.method].estimator
@@ -88,17 +88,14 @@ def test_every_cell_of_the_paper_has_ten_seeds(
     datasets: tuple[str, ...],
     noise: tuple[NoiseSpec, ...],
 ) -> None:
-    cells = make_plan(load_recipe(name), searched(name)).cells()
+    cells = planned(name).cells()
     for place in product(methods, backbones, datasets, noise):
         assert [trial.seed for trial in cells[Cell(*place)]] == list(range(10))
 
 
 def test_only_searches_leave_the_test_nodes_out() -> None:
     for name in recipe_names():
-        halved = {
-            is_halved(one.trial.split)
-            for one in make_plan(load_recipe(name), searched(name)).trials
-        }
+        halved = {is_halved(one.trial.split) for one in planned(name).trials}
         assert halved == {name.startswith("tuning")}
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from functools import cache
 from inspect import signature
 from typing import Any
 
@@ -121,6 +122,22 @@ def quick(name: str, **changes: Any) -> GraphClassifier:
 def small_graph(num_nodes: int = 60, **changes: Any) -> Data:
     options = {"split": "random:20/30/50", "average_degree": 5.0, "num_features": 8}
     return gsebo.generate_graph(num_nodes, **options | changes)
+
+
+def fitted(name: str, backbone: str | None = None) -> GraphClassifier:
+    """A quick fit on the small graph, made once for all tests that only read it."""
+    return _fitted(name, backbone or quick(name).backbone)
+
+
+@cache
+def _fitted(name: str, backbone: str) -> GraphClassifier:
+    return quick(name, backbone=backbone).fit(small_graph())
+
+
+@cache
+def calm_fitted(name: str) -> GraphClassifier:
+    """The same without anything that is drawn at each step."""
+    return calm(name).fit(small_graph())
 
 
 def with_fields(data: Data, **fields: Any) -> Data:

@@ -128,6 +128,7 @@ KINDS: dict[str, str] = {
     "smoothness": "rate",
     "sparsity": "rate",
     "shared_dropout": "flag",
+    "shard_strengths": "flag",
     "shrinkage": "share below 1",
     "stop_on": "choice",
     "structure": "choice",

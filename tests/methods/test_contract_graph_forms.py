@@ -12,6 +12,8 @@ from .examples import (
     UNDIRECTED,
     assert_same_fit,
     calm,
+    calm_fitted,
+    fitted,
     permuted,
     quick,
     small_graph,
@@ -55,7 +57,7 @@ def test_permuting_the_nodes_permutes_the_output(name: str, seed: int) -> None:
 def test_permuting_the_nodes_in_single_precision(name: str, data: Data) -> None:
     needs_calm(name)
     order = torch.randperm(data.num_nodes, generator=torch.Generator().manual_seed(1))
-    before = calm(name).fit(data)
+    before = calm_fitted(name)
     after = calm(name).fit(permuted(data, order))
     torch.testing.assert_close(
         after.probability_, before.probability_[order], rtol=0, atol=1e-4
@@ -65,7 +67,7 @@ def test_permuting_the_nodes_in_single_precision(name: str, data: Data) -> None:
 def test_shuffling_the_edges_shuffles_the_strengths(name: str, data: Data) -> None:
     order = torch.randperm(data.num_edges, generator=torch.Generator().manual_seed(2))
     shuffled = with_fields(data, edge_index=data.edge_index[:, order])
-    before, after = quick(name).fit(data), quick(name).fit(shuffled)
+    before, after = fitted(name), quick(name).fit(shuffled)
     assert torch.equal(after.strength_, before.strength_[..., order])
     assert torch.equal(after.probability_, before.probability_)
     assert torch.equal(after.predict_proba(data), before.probability_)
@@ -80,7 +82,7 @@ def test_duplicates_and_loops_keep_their_place(
     nodes = torch.tensor([[3, 7, 3], [3, 7, 3]])
     edges = torch.cat([data.edge_index[:, :5], nodes, data.edge_index], dim=1)
     model = quick(name, backbone=backbone).fit(with_fields(data, edge_index=edges))
-    plain = quick(name, backbone=backbone).fit(data)
+    plain = fitted(name, backbone)
     assert model.strength_.shape[-1] == edges.shape[1]
     assert torch.equal(model.strength_[..., :5], model.strength_[..., 8:13])
     assert torch.equal(model.strength_[..., 8:], plain.strength_)
@@ -121,7 +123,7 @@ def test_sparse_features_give_the_same_as_dense_ones(
 def test_double_precision_goes_in_and_comes_out(name: str, data: Data) -> None:
     double = calm(name).fit(with_fields(data, x=data.x.double()))
     assert double.probability_.dtype == double.strength_.dtype == torch.float64
-    single = calm(name).fit(data)
+    single = calm_fitted(name)
     assert single.probability_.dtype == single.strength_.dtype == torch.float32
     torch.testing.assert_close(
         single.probability_.double(), double.probability_, rtol=0, atol=1e-4
@@ -138,4 +140,4 @@ def test_half_precision_is_computed_in_single(name: str, data: Data, dtype) -> N
 def test_small_integers_are_integers(name: str, data: Data) -> None:
     y, edge_index = data.y.to(torch.uint8), data.edge_index.int()
     narrow = with_fields(data, y=y, edge_index=edge_index)
-    assert_same_fit(quick(name).fit(narrow), quick(name).fit(data))
+    assert_same_fit(quick(name).fit(narrow), fitted(name))

@@ -10,7 +10,7 @@ from gsebo.data import canonicalise
 from gsebo.sparse import make_features
 from gsebo.structure import Topology
 
-from .examples import NAMES, quick, small_graph, with_fields
+from .examples import NAMES, fitted, quick, small_graph, with_fields
 
 pytestmark = pytest.mark.parametrize("name", NAMES)
 
@@ -21,7 +21,7 @@ def data() -> Data:
 
 
 def test_predicting_the_graph_of_the_fit(name: str, data: Data) -> None:
-    model = quick(name).fit(data)
+    model = fitted(name)
     assert torch.equal(model.predict_proba(data), model.probability_)
     assert torch.equal(model.predict(data), model.transduction_)
     unlabelled = Data(x=data.x, edge_index=data.edge_index)
@@ -30,7 +30,7 @@ def test_predicting_the_graph_of_the_fit(name: str, data: Data) -> None:
 
 @pytest.mark.parametrize("mask", ["train", "val", "test"])
 def test_score_is_the_accuracy_over_a_mask(name: str, data: Data, mask: str) -> None:
-    model = quick(name).fit(data)
+    model = fitted(name)
     chosen = data[f"{mask}_mask"]
     right = (model.transduction_ == data.y)[chosen].double().mean()
     assert model.score(data, mask) == model.score(data, chosen) == float(right)
@@ -43,24 +43,24 @@ def test_score_is_the_accuracy_over_a_mask(name: str, data: Data, mask: str) -> 
 )
 def test_score_refuses_a_mask_that_is_none(name: str, data: Data, mask) -> None:
     with pytest.raises(InvalidInput):
-        quick(name).fit(data).score(data, mask)
+        fitted(name).score(data, mask)
 
 
 @pytest.mark.parametrize("y", [None, torch.zeros(3)], ids=["none", "short"])
 def test_score_needs_labels(name: str, data: Data, y) -> None:
     with pytest.raises(InvalidInput, match="y"):
-        quick(name).fit(data).score(with_fields(data, y=y))
+        fitted(name).score(with_fields(data, y=y))
 
 
 def test_other_features_are_refused(name: str, data: Data) -> None:
-    model = quick(name).fit(data)
+    model = fitted(name)
     with pytest.raises(InvalidInput, match="7 features"):
         model.predict(with_fields(data, x=data.x[:, :7]))
 
 
 def test_another_graph(name: str, data: Data) -> None:
     other = small_graph(50, seed=3)
-    model = quick(name).fit(data)
+    model = fitted(name)
     backbone, members = model.model_.backbone, model.model_.members
     topology = Topology.of(
         canonicalise(other), self_loops=backbone.self_loops, device="cpu"
@@ -89,7 +89,7 @@ def test_another_graph(name: str, data: Data) -> None:
 
 
 def test_new_features_on_the_same_graph(name: str, data: Data) -> None:
-    model = quick(name).fit(data)
+    model = fitted(name)
     moved = model.predict_proba(with_fields(data, x=-data.x))
     assert moved.shape == model.probability_.shape
     assert not torch.equal(moved, model.probability_)

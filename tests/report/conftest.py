@@ -1,4 +1,4 @@
-"""A real browser, for tests that look at the page as a reader does."""
+"""The page, and a real browser to look at it as a reader does."""
 
 import os
 import shutil
@@ -7,8 +7,24 @@ from pathlib import Path
 
 import pytest
 from tests.report.browser import OpenPage, Tab
+from tests.report.page_store import fill_pages
+
+from gsebo.experiments import Recipe, Store
+from gsebo.report.page import Page, build_page
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, list[Recipe]]:
+    """A store with a result of every trial, and the recipes that it is of."""
+    return fill_pages(tmp_path_factory.mktemp("filled"))
+
+
+@pytest.fixture(scope="session")
+def page(filled: tuple[Store, list[Recipe]]) -> Page:
+    """The page that shows them."""
+    return build_page(*filled)
 
 
 @pytest.fixture(scope="session")

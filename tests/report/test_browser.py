@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 from tests.report.browser import OpenPage, Tab
-from tests.report.page_store import fill_pages
 
 from gsebo.experiments import Store
-from gsebo.report.page import build_page
+from gsebo.report.page import Page, build_page
 
 OWN_RESULTS = Path(__file__).parents[2] / "results"
 
@@ -16,10 +15,11 @@ both_schemes = pytest.mark.parametrize("scheme", ["light", "dark"])
 
 
 @pytest.fixture(scope="module")
-def file(open_page: OpenPage, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("browser")
-    path = folder / "report.html"
-    path.write_text(build_page(*fill_pages(folder)).html, "utf-8")
+def file(
+    open_page: OpenPage, page: Page, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    path = tmp_path_factory.mktemp("browser") / "report.html"
+    path.write_text(page.html, "utf-8")
     return path
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.report.page_store import RECIPES, fill_pages, made_up
 from tests.report.synthetic import recipe_of
 
-from gsebo.experiments import Planned, Result, Store, Trial
+from gsebo.experiments import Planned, Recipe, Result, Store, Trial
 from gsebo.report import Evidence, gather
 from gsebo.report.curves import mean_curve
 from gsebo.report.edge_groups import edge_groups
@@ -21,8 +21,8 @@ TRIAL = Trial("gsebo", "gcn", "cora", "public", 0)
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Evidence]:
-    store, recipes = fill_pages(tmp_path_factory.mktemp("whole"))
+def whole(filled: tuple[Store, list[Recipe]]) -> dict[str, Evidence]:
+    store, recipes = filled
     return {recipe.name: gather(recipe, store) for recipe in recipes}
 
 

@@ -13,19 +13,9 @@ from tests.report.page_store import fill_pages, made_up
 from tests.report.synthetic import recipe_of
 
 from gsebo.errors import InvalidInput
-from gsebo.experiments import Planned, Result, Store
+from gsebo.experiments import Planned, Recipe, Result, Store
 from gsebo.report import Summary, gather
 from gsebo.report.page import Page, build_page
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("page")
-
-
-@pytest.fixture(scope="module")
-def page(folder: Path) -> Page:
-    return build_page(*fill_pages(folder))
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +23,8 @@ def reader(page: Page) -> PageReader:
     return PageReader(page.html)
 
 
-def test_the_same_results_give_the_same_bytes(page: Page, folder: Path) -> None:
-    store, recipes = fill_pages(folder)
+def test_the_same_results_give_the_same_bytes(page: Page, tmp_path: Path) -> None:
+    store, recipes = fill_pages(tmp_path)
     assert build_page(store, recipes).html == page.html
 
 
@@ -80,9 +70,9 @@ def test_every_figure_has_a_title_in_words(reader: PageReader) -> None:
 
 
 def test_tables_show_what_is_stored(
-    page: Page, reader: PageReader, folder: Path
+    reader: PageReader, filled: tuple[Store, list[Recipe]]
 ) -> None:
-    store, recipes = fill_pages(folder)
+    store, recipes = filled
     for recipe in recipes:
         evidence = gather(recipe, store)
         for cell in evidence.results:

@@ -1,0 +1,148 @@
+"""Fits in several processes that torchrun starts, and what if one of them dies."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from cli.conftest import json_of
+from cli.fits_together import FITS, IN_SHARES, fitted
+from gsebo import load_model
+from gsebo.cli.main import app
+from gsebo.files import read_tensors
+
+STEPS = 12
+FIT = (
+    *("fit", "cora", "--method", "gsebo", "--device", "cpu", "--seed", "0", "--json"),
+    *("--batch-size", "64", "--batches-per-step", "4", "--set", "inner_steps=5"),
+    *("--set", "shard_strengths=true", "--checkpoint-seconds", "0"),
+    *("--set", f"max_outer_steps={STEPS}", "--set", f"patience={STEPS}"),
+)
+WITHIN_SECONDS = 300.0
+Fit = tuple[Path, dict[str, Any]]
+"""A folder with a model, and what was printed."""
+
+
+@contextmanager
+def torchrun(
+    processes: int, *arguments: object, restarts: int = 0
+) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+            *("--nproc-per-node", str(processes), "--max-restarts", str(restarts)),
+            *map(str, arguments),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"},
+    )
+    try:
+        yield process
+    finally:
+        # It ends those whom it has started.
+        process.terminate()
+        process.communicate()
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
+    output, errors = process.communicate(timeout=WITHIN_SECONDS)
+    assert process.returncode == 0, errors
+    return output, errors
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("undisturbed") / "model"
+    with torchrun(2, "-m", "gsebo", *FIT, "--out", folder) as process:
+        output, errors = ended(process)
+    assert errors.splitlines() == [f"The model is in {folder}."]
+    return folder, json.loads(output)
+
+
+def test_two_processes_find_what_one_finds(undisturbed: Fit, tmp_path: Path) -> None:
+    folder, told = undisturbed
+    arguments = [*FIT, "--out", str(tmp_path / "one")]
+    alone = json_of(CliRunner().invoke(app, arguments, catch_exceptions=False))
+    assert told["processes"] == 2
+    assert told.keys() == alone.keys() | {"processes"}
+    assert told["parameters"] == alone["parameters"]
+    assert told["test_accuracy"] == alone["test_accuracy"]
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"model.json", "model.safetensors"}
+    two, one = load_model(folder), load_model(tmp_path / "one")
+    assert len(two.history_) == STEPS
+    assert not torch.equal(one.strength_, one.initial_strength_)
+    assert torch.equal(two.strength_, one.strength_)
+    assert torch.equal(two.probability_, one.probability_)
+
+
+def member(process: subprocess.Popen[str], **environment: str) -> psutil.Process:
+    """The process with such an environment that torchrun has started."""
+    deadline = time.monotonic() + WITHIN_SECONDS
+    while time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()
+        for child in psutil.Process(process.pid).children():
+            try:
+                if environment.items() <= child.environ().items():
+                    return child
+            except psutil.Error:
+                # It is being started, or it has just ended.
+                continue
+        time.sleep(0.01)
+    raise TimeoutError(f"no process with {environment}")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs environments")
+def test_a_killed_process_makes_no_difference(undisturbed: Fit, tmp_path: Path) -> None:
+    folder = tmp_path / "disturbed"
+    checkpoint = folder / "checkpoint.safetensors"
+    arguments = ("-m", "gsebo", *FIT, "--out", folder, "--resume")
+    with torchrun(2, *arguments, restarts=3) as process:
+        victim = member(process, RANK="1", TORCHELASTIC_RESTART_COUNT="0")
+        while not checkpoint.exists():
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.002)
+        victim.send_signal(signal.SIGKILL)
+        other = member(process, RANK="1", TORCHELASTIC_RESTART_COUNT="1")
+        assert other.pid != victim.pid
+        # Nobody is far enough yet to write a thing.
+        _, facts = read_tensors(checkpoint, "a checkpoint")
+        assert 1 <= len(facts["history"]) < STEPS
+        output, errors = ended(process)
+    assert json.loads(output)["outer_iterations"] == STEPS
+    # Only the first start had nothing to go on from.
+    assert errors.count("There is no checkpoint") == 1
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"model.json", "model.safetensors"}
+    resumed, whole = load_model(folder), load_model(undisturbed[0])
+    assert torch.equal(resumed.strength_, whole.strength_)
+    assert torch.equal(resumed.probability_, whole.probability_)
+    assert resumed.best_step_ == whole.best_step_
+
+
+def test_four_processes_find_what_one_finds(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("fits_together.py")
+    with torchrun(4, script, tmp_path) as process:
+        ended(process)
+    for name in FITS:
+        found, _ = read_tensors(tmp_path / f"{name}.safetensors", "strengths")
+        # Where strengths are kept makes no difference to one process.
+        alone = fitted(name.removesuffix(IN_SHARES))
+        assert not torch.equal(alone.strength_, alone.initial_strength_)
+        assert torch.equal(found["strength_"], alone.strength_)
+        assert torch.equal(found["probability_"], alone.probability_)
