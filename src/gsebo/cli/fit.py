@@ -141,6 +141,8 @@ def _fit_folder_and_print(
     result = fit_folder(plan, method, outputs, out, checkpoint)
     if checkpoint is not None and out is not None:
         checkpoint.remove()
+    if result is None:
+        return
     if json:
         print_json(result)
         return

@@ -20,6 +20,7 @@ from gsebo.lookup import own_name
 from gsebo.methods import METHODS
 from gsebo.methods.folder_fit import on_folders
 from gsebo.training import Checkpoint
+from gsebo.training.distributed import launched
 
 
 def _refuse_options(plan: Plan) -> None:
@@ -43,8 +44,10 @@ def fit_folder(
     outputs: Outputs,
     out: Path | None,
     checkpoint: Checkpoint | None,
-) -> dict[str, Any]:
+) -> dict[str, Any] | None:
     """Fit a method on a graph folder, save the model, predict all nodes; tell of it.
+
+    Of several processes only the first one predicts and tells.
 
     Args:
         plan: The options.
@@ -70,12 +73,15 @@ def fit_folder(
         watcher = progress.watch(f"{name}, seed {plan.seed}", model.get_params())
         model.fit(folder, checkpoint=checkpoint, watcher=watcher)
     seconds = time.perf_counter() - begun
+    launch = launched()
+    if launch is not None and launch.rank > 0:
+        return None
     if out is not None:
         model.save(out, dataset=str(folder.path.resolve()))
         messages.note(f"The model is in {out}.")
     parameters = model.get_params(deep=False)
     seed = parameters.pop("random_state")
-    facts = {
+    facts: dict[str, Any] = {
         "dataset": plan.dataset,
         "method": name,
         "backbone": parameters["backbone"],
@@ -89,6 +95,8 @@ def fit_folder(
         "num_edges": folder.manifest.num_edges,
         "versions": versions(),
     }
+    if launch is not None:
+        facts["processes"] = launch.size
     return {**facts, **inferred(model.large_model_, folder, outputs)}
 
 

@@ -107,6 +107,8 @@ def check_batches(estimator: OnBatches, **only: tuple[object, object]) -> None:
         **only: Parameters with what is given and the only value that batches can do.
     """
     require_flag(shard_strengths=estimator.shard_strengths)
+    require_count(batches_per_step=estimator.batches_per_step)
+    make_sampler(estimator.sampler)
     if estimator.batch_size is None:
         if estimator.shard_strengths:
             raise InvalidInput(
