@@ -1,5 +1,7 @@
 """Every method and control by its name on the command line."""
 
+import re
+
 import pytest
 
 from cli.conftest import Command, json_of, refused
@@ -25,6 +27,8 @@ TINY = [
         "pretrain_edge_epochs=1",
         "pretrain_weight_epochs=1",
         "num_folds=2",
+        "refit_epochs=2",
+        "method_options.max_outer_steps=1",
         "methods=vanilla,mlp",
         "features=given",
     )
@@ -37,7 +41,7 @@ def settings_of(*methods: str) -> list[str]:
     taken = {key for name in methods for key in METHODS[name].estimator().get_params()}
     pairs = zip(TINY[::2], TINY[1::2], strict=True)
     return [
-        item for pair in pairs if pair[1].partition("=")[0] in taken for item in pair
+        item for pair in pairs if re.split("[.=]", pair[1])[0] in taken for item in pair
     ]
 
 
