@@ -65,6 +65,7 @@ def test_batches_of_random_graphs(sampler: Sampler, given, size, seed) -> None:
         assert np.isin(seeds_of(batch), nodes).all()
         assert same(batch, bound.batch(nodes, number))
     batches = list(bound.cover(nodes))
+    assert len(batches) == bound.batches_in_pass(nodes)
     for batch in batches:
         check(batch, arrays)
     together = np.concatenate([seeds_of(batch) for batch in batches])

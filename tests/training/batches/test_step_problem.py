@@ -158,20 +158,35 @@ def test_two_batches_are_the_weighted_sum_of_single_ones() -> None:
     torch.testing.assert_close(loss, problem.inner_loss(*at))
     torch.testing.assert_close(gradients[FLAT], weighted([g[FLAT] for g, _ in alone]))
 
-    judged = [each.problem.outer_loss(weights, outer) for each in problem.outer]
-    held = sum(len(each.problem.outer_nodes) for each in problem.outer)
+    (side_by_side,) = problem.outer
+    judged = [each.problem.outer_loss(weights, outer) for each in side_by_side]
+    held = sum(len(each.problem.outer_nodes) for each in side_by_side)
     assert held != len(VAL)
     found = problem.outer_loss(weights, outer)
     torch.testing.assert_close(found, sum(judged) * len(VAL) / held)
 
 
-def test_all_batches_of_an_epoch_together_estimate_the_whole_outer_loss() -> None:
+def test_a_structure_is_judged_by_as_many_draws_as_there_are_steps() -> None:
+    for count, steps, draws in ((1, 2, 2), (1, 9, 4), (2, 9, 2), (4, 9, 1)):
+        graph = batches("gcn", own_strengths, count=count)
+        pieces = graph.sampler.batches_in_pass(VAL)
+        assert pieces == 4
+        plan = graph.plan(TRAIN, VAL, number=3, steps=range(steps))
+        outer = plan.problem().outer
+        assert [len(side_by_side) for side_by_side in outer] == [count] * draws
+
+
+@pytest.mark.parametrize("side_by_side", [False, True])
+def test_all_batches_of_an_epoch_together_estimate_the_whole_outer_loss(
+    side_by_side: bool,
+) -> None:
     """With all edges at hand and every node drawn around once, exactly."""
     backbone = network("gcn", ARRAYS)
     everyone = NeighbourSampler(fanout=-1)
-    counts = {"batch_size": 3, "batches_per_step": -(-len(VAL) // 3)}
+    pieces = -(-len(VAL) // 3)
+    counts = {"batch_size": 3, "batches_per_step": pieces if side_by_side else 1}
     graph = batched(ARRAYS, backbone, edges(backbone), sampler=everyone, **counts)
-    plan = graph.plan(TRAIN, VAL, number=0, steps=range(1))
+    plan = graph.plan(TRAIN, VAL, number=2, steps=range(1 if side_by_side else pieces))
     weights, outer = initial_weights(graph), somewhere(graph, plan.ids)
     whole = batched(
         ARRAYS, backbone, edges(backbone), sampler=PartitionSampler(num_parts=1)

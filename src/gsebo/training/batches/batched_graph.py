@@ -77,9 +77,23 @@ class BatchedGraph:
             steps: Numbers of its inner steps.
         """
         inner = [self._parts(inner_nodes, step) for step in steps]
-        judged = len(outer_nodes) > 0
-        outer = self._parts(outer_nodes, _OUTER + number) if judged else []
+        rounds = self._outer_rounds(outer_nodes, len(steps))
+        first = _OUTER + number * rounds
+        outer = [
+            self._parts(outer_nodes, step) for step in range(first, first + rounds)
+        ]
         return Plan(self, inner, outer, steps.start, len(outer_nodes))
+
+    def _outer_rounds(self, nodes: Nodes, inner_steps: int) -> int:
+        """How many draws of batches the structure is judged by.
+
+        As many as there are inner steps, but about once through the nodes: a single
+        one drowns what all of them say in what a few happen to.
+        """
+        if len(nodes) == 0:
+            return 0
+        in_pass = self.sampler.batches_in_pass(nodes)
+        return min(inner_steps, -(-in_pass // self.batches_per_step))
 
     def cover(self, nodes: Nodes) -> Iterator[Part]:
         """Parts whose seeds are these nodes, each once."""
@@ -184,7 +198,7 @@ class Plan:
         self,
         graph: BatchedGraph,
         inner: Sequence[Sequence[Part]],
-        outer: Sequence[Part],
+        outer: Sequence[Sequence[Part]],
         first_step: int,
         num_outer_nodes: int,
     ) -> None:
@@ -192,7 +206,7 @@ class Plan:
         self._inner, self._outer = inner, outer
         self._first_step = first_step
         self._num_outer_nodes = num_outer_nodes
-        parts = [part for parts in (*inner, outer) for part in parts]
+        parts = [part for parts in (*inner, *outer) for part in parts]
         parts = list({id(part): part for part in parts}.values())
         entries = [graph.own_entries(part) for part in parts]
         none = torch.empty(0, dtype=torch.int64)
@@ -208,19 +222,23 @@ class Plan:
         group = self._graph.group
         seeds = [
             sum(part.seeds.numel() for part in parts)
-            for parts in (*self._inner, self._outer)
+            for parts in (*self._inner, *self._outer)
         ]
         totals = group.sum(torch.tensor(seeds, dtype=torch.float64)).tolist()
+        judging = sum(totals[len(self._inner) :])
         # The inner loss is a mean over nodes, the outer one a sum.
         inner = [
             [
                 Weighted(self._seen(part, state_of), part.seeds.numel() / total)
                 for part in parts
             ]
-            for parts, total in zip(self._inner, totals[:-1], strict=True)
+            for parts, total in zip(self._inner, totals, strict=False)
         ]
-        factor = self._num_outer_nodes / max(totals[-1], 1)
-        outer = [Weighted(self._seen(part, state_of), factor) for part in self._outer]
+        factor = self._num_outer_nodes / max(judging, 1)
+        outer = [
+            [Weighted(self._seen(part, state_of), factor) for part in parts]
+            for parts in self._outer
+        ]
         return StepProblem(inner, self._first_step, outer, group)
 
     def _seen(self, part: Part, state_of: StateOf | None) -> NodeClassification:

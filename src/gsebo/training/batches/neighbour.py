@@ -21,6 +21,7 @@ from gsebo.training.batches.sampler import (
     check_any,
     check_sizes,
     piece_of_epoch,
+    pieces_of_epoch,
 )
 
 Integers = NDArray[np.int64]
@@ -94,6 +95,10 @@ class BoundNeighbours(BoundSampler):
         piece = piece_of_epoch(len(nodes), self._batch_size, number, self._seed)
         seeds = ascending(nodes[piece], self._num_nodes)
         return self._around(seeds, Noise(self._seed, number), TRAINING_SITE)
+
+    def batches_in_pass(self, nodes: Integers) -> int:
+        """How many pieces of ``batch_size`` the nodes make."""
+        return pieces_of_epoch(len(nodes), self._batch_size)
 
     def cover(self, nodes: Integers) -> Iterator[Batch]:
         """Draw around consecutive nodes."""

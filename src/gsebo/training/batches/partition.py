@@ -20,6 +20,7 @@ from gsebo.training.batches.sampler import (
     check_any,
     check_sizes,
     piece_of_epoch,
+    pieces_of_epoch,
 )
 
 Integers = NDArray[np.int64]
@@ -102,6 +103,12 @@ class BoundPartition(BoundSampler):
             len(clusters), self._clusters_per_batch, number, self._seed
         )
         return self._union(clusters[piece], nodes)
+
+    def batches_in_pass(self, nodes: Integers) -> int:
+        """How many groups those clusters make that hold any of the nodes."""
+        if self._is_whole:
+            return 1
+        return pieces_of_epoch(len(self._holding(nodes)), self._clusters_per_batch)
 
     def cover(self, nodes: Integers) -> Iterator[Batch]:
         """Take the clusters that hold any of the nodes, one group after the other."""

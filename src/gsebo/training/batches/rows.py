@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from gsebo.data.arrays import GraphArrays
 from gsebo.training.batches.batch import Batch
-from gsebo.training.batches.sampler import BoundSampler, piece_of_epoch
+from gsebo.training.batches.sampler import BoundSampler, piece_of_epoch, pieces_of_epoch
 
 Integers = NDArray[np.int64]
 
@@ -33,6 +33,10 @@ class RowSampler(BoundSampler):
         return self._of(
             nodes[piece_of_epoch(len(nodes), self._size, number, self._seed)]
         )
+
+    def batches_in_pass(self, nodes: Integers) -> int:
+        """How many pieces the nodes make."""
+        return pieces_of_epoch(len(nodes), self._size)
 
     def cover(self, nodes: Integers) -> Iterator[Batch]:
         """All of the nodes in their order."""

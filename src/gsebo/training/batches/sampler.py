@@ -40,6 +40,14 @@ class BoundSampler(ABC):
         """
 
     @abstractmethod
+    def batches_in_pass(self, nodes: Integers) -> int:
+        """How many batches go once through all of these nodes.
+
+        Args:
+            nodes: Different nodes, at least one.
+        """
+
+    @abstractmethod
     def cover(self, nodes: Integers) -> Iterator[Batch]:
         """Draw batches whose seeds together are exactly these nodes, each once.
 
@@ -82,11 +90,16 @@ def piece_of_epoch(length: int, size: int, number: int, seed: int) -> Integers:
     if number < 0:
         raise InvalidInput(f"batch number {number} given; expected 0 or more.")
     size = min(size, length)
-    epoch, piece = divmod(number, -(-length // size))
+    epoch, piece = divmod(number, pieces_of_epoch(length, size))
     places = np.arange(piece * size, min(piece * size + size, length))
     chosen = shuffled(places, length, Noise(seed, epoch), ORDER_SITE)
     chosen.sort()
     return chosen
+
+
+def pieces_of_epoch(length: int, size: int) -> int:
+    """How many pieces of ``size`` there are in ``length`` things."""
+    return -(-length // size)
 
 
 def check_sizes(num_layers: int, batch_size: int) -> None:

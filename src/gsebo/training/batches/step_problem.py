@@ -39,7 +39,7 @@ class StepProblem(HandDifferentiated):
     Args:
         inner: For each inner step the batches that this process computes.
         first_step: Number of the first inner step.
-        outer: Batches of the outer loss that this process computes.
+        outer: The same for each draw of the outer loss.
         group: Those who compute the others.
     """
 
@@ -47,7 +47,7 @@ class StepProblem(HandDifferentiated):
         self,
         inner: Sequence[Sequence[Weighted]],
         first_step: int,
-        outer: Sequence[Weighted],
+        outer: Sequence[Sequence[Weighted]],
         group: Group,
     ) -> None:
         self.inner = inner
@@ -70,7 +70,9 @@ class StepProblem(HandDifferentiated):
     def outer_loss(self, weights: Tree, outer: Tree) -> Tensor:
         """Summed cross-entropy of all outer nodes, judged by those at hand."""
         losses = [
-            problem.outer_loss(weights, outer) * share for problem, share in self.outer
+            problem.outer_loss(weights, outer) * share
+            for batches in self.outer
+            for problem, share in batches
         ]
         return torch.stack(losses).sum(0)
 
@@ -126,13 +128,18 @@ class _SummedDerivatives(Derivatives):
     def outer_gradient(
         self, weights: Tree, *, direct_term: bool
     ) -> tuple[Tensor, Tree, Tree]:
-        found, by_outer = [], []
-        for problem, share in self._problem.outer:
-            loss, gradients, direct = self._of(problem).outer_gradient(
-                weights, direct_term=direct_term
-            )
-            found.append(_times({**gradients, _LOSS: loss}, share))
-            by_outer.append(_times(direct, share))
+        # A sum for each of the batches side by side, as in ``gathered``.
+        places = range(len(self._problem.outer[0]))
+        found: list[Tree] = [{} for _ in places]
+        by_outer: list[Tree] = [{} for _ in places]
+        for batches in self._problem.outer:
+            for place, (problem, share) in enumerate(batches):
+                loss, gradients, direct = self._of(problem).outer_gradient(
+                    weights, direct_term=direct_term
+                )
+                judged = _times({**gradients, _LOSS: loss}, share)
+                found[place] = add(found[place], judged)
+                by_outer[place] = add(by_outer[place], _times(direct, share))
         summed = self._together(found, weights)
         loss = summed.pop(_LOSS)
         return loss, summed, self._stacked(by_outer) if direct_term else {}
