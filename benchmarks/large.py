@@ -47,6 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="train on the whole graph too, where it fits into memory",
     )
+    parser.add_argument(
+        "--only-fit", action="store_true", help="leave out predicting all nodes"
+    )
 
 
 def run(arguments: argparse.Namespace, records: Records) -> None:
@@ -61,9 +64,10 @@ def run(arguments: argparse.Namespace, records: Records) -> None:
                 "edges": graph.manifest.num_edges,
                 "batch_size": arguments.batch_size,
             }
-            line |= in_fresh_process(graph, arguments.batch_size, arguments.device)
+            device, predict = arguments.device, not arguments.only_fit
+            line |= in_fresh_process(graph, arguments.batch_size, device, predict)
             if arguments.full_batch:
-                line["whole"] = in_fresh_process(graph, None, arguments.device)
+                line["whole"] = in_fresh_process(graph, None, device, predict)
         records.add(line, device=arguments.device)
 
 
@@ -84,10 +88,10 @@ def drawn(place: Path, nodes: int, edges: int) -> GraphFolder:
 
 
 def in_fresh_process(
-    graph: GraphFolder, batch_size: int | None, device: str
+    graph: GraphFolder, batch_size: int | None, device: str, predict: bool
 ) -> dict[str, Any]:
     """What a process says that trains on the graph and does nothing else."""
-    given = [str(graph.path.resolve()), json.dumps(batch_size), device]
+    given = [str(graph.path.resolve()), json.dumps([batch_size, device, predict])]
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.large_child", *given],
         cwd=ROOT,

@@ -51,11 +51,11 @@ def _time(lines: Sequence[Line]) -> str:
             number(line["step_seconds"]),
             number(line["step_processor_seconds"]),
             *(
-                number(line[stage][key])
+                measured(line.get(stage), key)
                 for stage in _STAGES
                 for key in ("seconds", "processor_seconds")
             ),
-            number(line["test_accuracy"]),
+            _accuracy(line),
         ]
         for line in lines
     ]
@@ -71,9 +71,9 @@ def _memory(lines: Sequence[Line]) -> str:
         [
             *_case(line),
             megabytes(line["fit"]["idle_bytes"]),
-            *(megabytes(line[stage]["peak_bytes"]) for stage in _STAGES),
+            *_of_stages(line, "peak_bytes"),
             megabytes(line["fit"]["idle_private_bytes"]),
-            *(megabytes(line[stage]["peak_private_bytes"]) for stage in _STAGES),
+            *_of_stages(line, "peak_private_bytes"),
         ]
         for line in lines
     ]
@@ -83,7 +83,7 @@ def _memory(lines: Sequence[Line]) -> str:
 def _gpu(lines: Sequence[Line]) -> str:
     heads = ["edges", "nodes", "batch", "on", "GPU in fit, MB", "in inference, MB"]
     rows = [
-        [*_case(line), *(megabytes(line[s]["peak_gpu_bytes"]) for s in _STAGES)]
+        [*_case(line), *_of_stages(line, "peak_gpu_bytes")]
         for line in lines
         if "peak_gpu_bytes" in line["fit"]
     ]
@@ -101,7 +101,6 @@ def _whole(lines: Sequence[Line]) -> str:
         if whole is None:
             continue
         memory = whole.get("fit", {}).get("peak_private_bytes")
-        accuracy = whole.get("test_accuracy")
         rows.append(
             [
                 *_case(line),
@@ -109,11 +108,21 @@ def _whole(lines: Sequence[Line]) -> str:
                 measured(whole, "step_seconds"),
                 megabytes(line["fit"]["peak_private_bytes"]),
                 megabytes(memory),
-                number(line["test_accuracy"]),
-                MISSING if accuracy is None else number(accuracy),
+                _accuracy(line),
+                _accuracy(whole),
             ]
         )
     return table(heads, rows)
+
+
+def _accuracy(line: Line) -> str:
+    found = line.get("test_accuracy")
+    return MISSING if found is None else number(found)
+
+
+def _of_stages(line: Line, key: str) -> list[str]:
+    """Memory of each stage that was measured."""
+    return [megabytes(line.get(stage, {}).get(key)) for stage in _STAGES]
 
 
 def _case(line: Line) -> list[str]:

@@ -51,6 +51,17 @@ def test_a_small_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["r"]
 
 
+def test_without_predictions_the_rest_is_shown(tmp_path: Path) -> None:
+    sizes = ["--edges", "2e4", "--nodes-per-edge", "0.4", "--batch-size", "32"]
+    main(["large", "--results", str(tmp_path), *sizes, "--only-fit", "--full-batch"])
+    (line,) = read_lines(tmp_path / "large.jsonl")
+    assert "inference" not in line and "test_accuracy" not in line
+    assert 0.3 < line["whole"]["test_accuracy"] <= 1
+    rows = [row for row in render(tmp_path).splitlines() if "| 8000 | 32 |" in row]
+    assert len(rows) == 3
+    assert rows[0].count(" - |") == 3
+
+
 def test_another_graph_in_the_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,15 +17,15 @@ import torch
 from typer.testing import CliRunner
 
 from cli.conftest import json_of
-from cli.fits_together import FITS, IN_SHARES, fitted
-from gsebo import load_model
+from gsebo import generate_graph, load_model
 from gsebo.cli.main import app
+from gsebo.data import save_npz
 from gsebo.files import read_tensors
 
 STEPS = 12
-FIT = (
-    *("fit", "cora", "--method", "gsebo", "--device", "cpu", "--seed", "0", "--json"),
-    *("--batch-size", "64", "--batches-per-step", "4", "--set", "inner_steps=5"),
+OPTIONS = (
+    *("--method", "gsebo", "--device", "cpu", "--seed", "0", "--json"),
+    *("--batch-size", "16", "--batches-per-step", "4", "--set", "inner_steps=5"),
     *("--set", "shard_strengths=true", "--checkpoint-seconds", "0"),
     *("--set", f"max_outer_steps={STEPS}", "--set", f"patience={STEPS}"),
 )
@@ -64,19 +64,27 @@ def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[Path, dict[str, Any]]:
+def fit(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """The command for a fit on a graph on which starting takes longer than fitting."""
+    path = tmp_path_factory.mktemp("graph") / "small.npz"
+    save_npz(generate_graph(300, average_degree=6.0, seed=0), path)
+    return ("fit", str(path), *OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(fit: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Fit:
     folder = tmp_path_factory.mktemp("undisturbed") / "model"
-    with torchrun(2, "-m", "gsebo", *FIT, "--out", folder) as process:
+    with torchrun(2, "-m", "gsebo", *fit, "--out", folder) as process:
         output, errors = ended(process)
     assert errors.splitlines() == [f"The model is in {folder}."]
     return folder, json.loads(output)
 
 
-def test_two_processes_find_what_one_finds(undisturbed: Fit, tmp_path: Path) -> None:
+def test_two_processes_find_what_one_finds(
+    fit: tuple[str, ...], undisturbed: Fit, tmp_path: Path
+) -> None:
     folder, told = undisturbed
-    arguments = [*FIT, "--out", str(tmp_path / "one")]
+    arguments = [*fit, "--out", str(tmp_path / "one")]
     alone = json_of(CliRunner().invoke(app, arguments, catch_exceptions=False))
     assert told["processes"] == 2
     assert told.keys() == alone.keys() | {"processes"}
@@ -108,10 +116,12 @@ def member(process: subprocess.Popen[str], **environment: str) -> psutil.Process
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs environments")
-def test_a_killed_process_makes_no_difference(undisturbed: Fit, tmp_path: Path) -> None:
+def test_a_killed_process_makes_no_difference(
+    fit: tuple[str, ...], undisturbed: Fit, tmp_path: Path
+) -> None:
     folder = tmp_path / "disturbed"
     checkpoint = folder / "checkpoint.safetensors"
-    arguments = ("-m", "gsebo", *FIT, "--out", folder, "--resume")
+    arguments = ("-m", "gsebo", *fit, "--out", folder, "--resume")
     with torchrun(2, *arguments, restarts=3) as process:
         victim = member(process, RANK="1", TORCHELASTIC_RESTART_COUNT="0")
         while not checkpoint.exists():
@@ -133,16 +143,3 @@ def test_a_killed_process_makes_no_difference(undisturbed: Fit, tmp_path: Path) 
     assert torch.equal(resumed.strength_, whole.strength_)
     assert torch.equal(resumed.probability_, whole.probability_)
     assert resumed.best_step_ == whole.best_step_
-
-
-def test_four_processes_find_what_one_finds(tmp_path: Path) -> None:
-    script = Path(__file__).with_name("fits_together.py")
-    with torchrun(4, script, tmp_path) as process:
-        ended(process)
-    for name in FITS:
-        found, _ = read_tensors(tmp_path / f"{name}.safetensors", "strengths")
-        # Where strengths are kept makes no difference to one process.
-        alone = fitted(name.removesuffix(IN_SHARES))
-        assert not torch.equal(alone.strength_, alone.initial_strength_)
-        assert torch.equal(found["strength_"], alone.strength_)
-        assert torch.equal(found["probability_"], alone.probability_)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gsebo import InvalidInput, load_model
-from gsebo.data.arrays import GraphArrays
+from gsebo.data.arrays import CSRArrays, GraphArrays
 from gsebo.data.folder import GraphFolder
 from gsebo.data.folder_arrays import write_folder
 from gsebo.methods import GraphClassifier
@@ -22,7 +22,7 @@ from methods.batch_examples import (
     gsebo_on_batches,
     losses,
 )
-from methods.examples import fitted, quick, small_graph
+from methods.examples import fitted, quick, small_graph, with_fields
 from methods.saved import assert_refused
 
 MAKERS = {"gsebo": gsebo_on_batches, "amortised": amortised_on_batches}
@@ -156,6 +156,29 @@ def test_a_damaged_model_is_refused(
         path.write_bytes(content[:-100])
     said = assert_refused(tmp_path)
     assert str(path) in said and said.count("expected") == 1
+
+
+@every_method
+def test_the_graph_of_the_fit_in_memory(
+    name: str, data: Data, folder: GraphFolder, on_disk: dict[str, GraphClassifier]
+) -> None:
+    expected = on_disk[name].predict_proba(folder)
+    order = torch.randperm(data.num_edges)
+    turned = with_fields(data, edge_index=data.edge_index[:, order])
+    for graph in (data, turned, folder.to_data()):
+        assert torch.equal(on_disk[name].predict_proba(graph), expected)
+
+
+def test_the_graph_of_the_fit_with_zeros_stored(data: Data, tmp_path: Path) -> None:
+    """As tables are: in memory the same features would be taken for sparse ones."""
+    few = with_fields(data, x=data.x * (data.x > 1))
+    arrays = GraphArrays.of(few)
+    assert isinstance(arrays.x, CSRArrays)
+    arrays = replace(arrays, x=few.x.numpy())
+    folder = write_folder(arrays, tmp_path / "g")
+    model = gsebo_on_batches(max_outer_steps=1).fit(folder)
+    found = model.predict_proba(folder.to_data())
+    assert torch.equal(found, model.predict_proba(folder))
 
 
 def test_another_graph(

@@ -12,6 +12,7 @@ from gsebo.data.arrays import Array, CSRArrays, GraphArrays
 from gsebo.data.canonical import canonicalise
 from gsebo.data.folder import GraphFolder
 from gsebo.data.folder_writer import FolderWriter
+from gsebo.data.npy_stream import sha256_of_array
 from gsebo.data.validate import validate
 
 _ROWS_AT_ONCE = 2**16
@@ -52,6 +53,14 @@ def write_folder(
             facts=told,
         )
     return GraphFolder.open(path)
+
+
+def checksums(arrays: GraphArrays) -> dict[str, str]:
+    """Checksums of the files that :func:`write_folder` would write, by their names."""
+    return {
+        name: sha256_of_array(values, _stored_type(values))
+        for name, values in _named(arrays).items()
+    }
 
 
 def count_classes(

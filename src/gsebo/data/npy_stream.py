@@ -1,6 +1,7 @@
 """One ``.npy`` file that is written and read in pieces, never whole."""
 
 import hashlib
+import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from gsebo.errors import InvalidInput
 Array = NDArray[Any]
 
 _HASHED_AT_ONCE = 2**18
+_ROWS_AT_ONCE = 2**16
 
 
 @final
@@ -87,12 +89,7 @@ class NpyWriter:
         self._file.close()
 
     def _write_header(self) -> None:
-        header = {
-            "descr": npy.dtype_to_descr(self.dtype),
-            "fortran_order": False,
-            "shape": self.shape,
-        }
-        npy.write_array_header_1_0(self._file, header)
+        _write_header(self._file, self.dtype, self.shape)
 
 
 def read_header(path: Path) -> NpyHeader:
@@ -139,3 +136,24 @@ def sha256_of(path: Path) -> str:
         while piece := file.read(_HASHED_AT_ONCE):
             digest.update(piece)
     return digest.hexdigest()
+
+
+def sha256_of_array(values: Array, dtype: DTypeLike) -> str:
+    """The checksum of the file that a :class:`NpyWriter` makes of an array."""
+    stored = np.dtype(dtype).newbyteorder("<")
+    header = io.BytesIO()
+    _write_header(header, stored, values.shape)
+    digest = hashlib.sha256(header.getvalue())
+    for begin in range(0, len(values), _ROWS_AT_ONCE):
+        rows = values[begin : begin + _ROWS_AT_ONCE]
+        digest.update(np.ascontiguousarray(rows, stored).reshape(-1).data)
+    return digest.hexdigest()
+
+
+def _write_header(file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    header = {
+        "descr": npy.dtype_to_descr(dtype),
+        "fortran_order": False,
+        "shape": shape,
+    }
+    npy.write_array_header_1_0(file, header)

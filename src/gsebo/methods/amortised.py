@@ -96,7 +96,8 @@ class Amortised(GraphClassifier):
         hypergradient: ``"reverse"``, ``"unrolled"``, ``"truncated"``, ``"implicit"``,
             ``"first_order"``, or an engine.
         refit: Train fresh weights on all labelled nodes at the end.
-        refit_epochs: For so many steps.
+        refit_epochs: For so many passes over the labelled nodes; on batches, of 10
+            steps at most.
         batch_size: Train on batches of the graph, so large: nodes drawn around for
             neighbours, nodes in all for partitions. ``None``: on the whole graph.
         sampler: ``"neighbour"``, ``"partition"``, or a sampler.

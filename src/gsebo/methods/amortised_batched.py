@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from gsebo.methods.amortised import Amortised
 
 # Rows of features that a network without edges learns from at once.
-_ROWS = 4096
+_ROWS = 2**15
 
 
 @final

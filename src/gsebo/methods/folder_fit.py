@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -13,8 +15,9 @@ from torch_geometric.data import Data
 
 from gsebo.backbone import Backbone
 from gsebo.data import validate
-from gsebo.data.arrays import GraphArrays
+from gsebo.data.arrays import CSRArrays, GraphArrays
 from gsebo.data.folder import GraphFolder
+from gsebo.data.folder_arrays import checksums
 from gsebo.errors import InvalidInput
 from gsebo.methods.large_model import LargeModel, Room
 from gsebo.methods.prepare import NetworkChoices
@@ -51,18 +54,34 @@ def on_folders(estimator: Any) -> FitsFolders | None:
 def large_probabilities(model: LargeModel, data: Data | GraphFolder) -> Tensor:
     """Class probabilities of all nodes, in memory."""
     if isinstance(data, GraphFolder):
-        found = model.probabilities(data.arrays(), checksum(data), Room())
+        return torch.from_numpy(
+            model.probabilities(data.arrays(), checksum(data), Room())
+        )
+    validate(data, labels_needed=False)
+    layouts = [(arrays, checksum(arrays)) for arrays in _as_in_folders(data)]
+    of_fit = [layout for layout in layouts if layout[1] == model.graph]
+    arrays, graph = (of_fit or layouts)[0]
+    return torch.from_numpy(model.probabilities(arrays, graph, Room()))
+
+
+def checksum(graph: GraphFolder | GraphArrays) -> str:
+    """What nodes, edges and features are known by: those of a folder, or as in one."""
+    if isinstance(graph, GraphFolder):
+        stored = graph.manifest.arrays.items()
+        found = {name: entry.sha256 for name, entry in stored}
     else:
-        validate(data, labels_needed=False)
-        found = model.probabilities(GraphArrays.of(data), "", Room())
-    return torch.from_numpy(found)
-
-
-def checksum(folder: GraphFolder) -> str:
-    """What the nodes, edges and features of a graph folder are known by."""
-    named = sorted(folder.manifest.arrays.items())
-    parts = [f"{name}:{entry.sha256}" for name, entry in named if name in _GRAPH]
+        found = checksums(graph)
+    parts = [f"{name}:{found[name]}" for name in sorted(found) if name in _GRAPH]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _as_in_folders(data: Data) -> Iterator[GraphArrays]:
+    """A graph in memory in the layouts that it may have in a folder."""
+    arrays = GraphArrays.of(data)
+    yield arrays
+    if isinstance(arrays.x, CSRArrays) and data.x.layout == torch.strided:
+        # Tables are stored with all their numbers, however many are zero.
+        yield replace(arrays, x=data.x.cpu().numpy())
 
 
 _GRAPH = ("indptr", "source", "x", "x_indptr", "x_columns", "x_values")

@@ -39,6 +39,7 @@ from gsebo.methods.member_files import member_tensors, members_from
 from gsebo.methods.plain import plain_parameters
 from gsebo.methods.prepare import NetworkChoices
 from gsebo.methods.registry import METHODS
+from gsebo.methods.sampler_files import is_sampler, sampler_from
 from gsebo.structure import Topology
 from gsebo.training import StepRecord
 from gsebo.version import __version__
@@ -104,9 +105,9 @@ def load_model(
     Args:
         folder: Where the model lies.
         backbone: The class or instance that the model was fitted with, if that was not
-            a name: code is never loaded from a model file. A structure or a
-            hypergradient that was code is replaced by the default, with a warning: only
-            another fit would need it.
+            a name: code is never loaded from a model file. A structure, a
+            hypergradient or a sampler of your own that was code is replaced by the
+            default, with a warning: only another fit would need it.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -202,10 +203,11 @@ def _make_estimator(
             InputWarning,
             stacklevel=3,
         )
+    known = {name: value for name, value in parameters.items() if name not in code}
+    if is_sampler(known.get("sampler")):
+        known["sampler"] = sampler_from(known["sampler"])
     try:
-        return info.estimator(
-            **{name: value for name, value in parameters.items() if name not in code}
-        )
+        return info.estimator(**known)
     except TypeError as error:
         raise InvalidInput(
             f"the model has parameters that {facts['method']} does not take ({error})."

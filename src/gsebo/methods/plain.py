@@ -6,6 +6,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from gsebo.methods.sampler_files import sampler_facts
+from gsebo.training.batches import Sampler
+
 
 def plain_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters as JSON can hold them; what is code is only named."""
@@ -15,6 +18,8 @@ def plain_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
             value = value.item()
         if isinstance(value, torch.device):
             value = str(value)
+        if isinstance(value, Sampler):
+            value = sampler_facts(value) or value
         try:
             json.dumps(value)
             plain[name] = value

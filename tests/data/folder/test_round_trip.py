@@ -13,7 +13,7 @@ from data.folder.tables import canonical_edges, edge_rows, names_in
 from gsebo.data import canonicalise, content_digest, load, load_npz
 from gsebo.data.arrays import CSRArrays, GraphArrays
 from gsebo.data.folder import GraphFolder, is_graph_folder
-from gsebo.data.folder_arrays import write_folder
+from gsebo.data.folder_arrays import checksums, write_folder
 from gsebo.errors import InvalidInput
 
 
@@ -76,6 +76,8 @@ def test_arrays_are_those_in_memory(
         folder.to_data().edge_index, canonical_edges(rows, 12)
     )
     assert folder.to_data().x.dtype == x.dtype
+    stored = {name: entry.sha256 for name, entry in folder.manifest.arrays.items()}
+    assert checksums(expected) == checksums(found) == stored
 
 
 def test_arrays_can_be_copied_to_another_folder(graph: Data, tmp_path: Path) -> None:

@@ -90,10 +90,11 @@ class BatchedGraph:
         As many as there are inner steps, but about once through the nodes: a single
         one drowns what all of them say in what a few happen to.
         """
-        if len(nodes) == 0:
-            return 0
-        in_pass = self.sampler.batches_in_pass(nodes)
-        return min(inner_steps, -(-in_pass // self.batches_per_step))
+        return min(inner_steps, self.steps_in_pass(nodes)) if len(nodes) else 0
+
+    def steps_in_pass(self, nodes: Nodes) -> int:
+        """How many steps it takes to go once through some nodes."""
+        return -(-self.sampler.batches_in_pass(nodes) // self.batches_per_step)
 
     def cover(self, nodes: Nodes) -> Iterator[Part]:
         """Parts whose seeds are these nodes, each once."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import final
 
-import torch
 from torch import Tensor
 
 from gsebo.bilevel import Tree
@@ -56,9 +55,8 @@ class BatchedBilevel:
         return self.evaluated.scores(weights, outer, self.table)
 
     def changed_edges(self, outer: Tree, runs: int) -> tuple[Tensor, Tensor]:
-        """Not known: it would take a look at all edges."""
-        unknown = torch.full((runs,), torch.nan, device=self.labels.device)
-        return unknown, unknown
+        """Not known."""
+        return self.evaluated.unknown_change(runs)
 
 
 def train_bilevel_on_batches(

@@ -18,6 +18,7 @@ from gsebo.training.batches.evaluated import Evaluated
 from gsebo.training.batches.outer_update import OuterUpdate
 from gsebo.training.batches.plain import initial_weights
 from gsebo.training.cross_fit import network_of, with_network
+from gsebo.training.distributed.entries import Entries
 from gsebo.training.distributed.tables import EntryTable
 from gsebo.training.division import Division
 from gsebo.training.loop import LoopSettings, run_loop
@@ -125,9 +126,8 @@ class BatchedCrossFit:
         return found
 
     def changed_edges(self, outer: Tree, runs: int) -> tuple[Tensor, Tensor]:
-        """Not known: it would take a look at all edges."""
-        unknown = torch.full((runs,), torch.nan, device=self.labels.device)
-        return unknown, unknown
+        """Not known."""
+        return self.evaluated.unknown_change(runs)
 
 
 def train_cross_fitted_on_batches(
@@ -166,7 +166,8 @@ def train_cross_fitted_on_batches(
             inner_steps=inner_steps,
             state_at=partial(problem.state_at, network),
         )
-        if table is not None and moved.changed is not None:
+        # Written before the loop has looked: what diverged must not be.
+        if table is not None and moved.changed is not None and _finite(moved.changed):
             table.write(*moved.changed)
         iterate = with_network(at.iterate, network, moved.iterate)
         return Advance(
@@ -188,3 +189,7 @@ def train_cross_fitted_on_batches(
     start = update.start(weights, problem.table)
     (progress,) = run_loop([problem], step, [start], [settings])
     return progress
+
+
+def _finite(entries: Entries) -> bool:
+    return all(bool(leaf.isfinite().all()) for leaf in entries.values.values())

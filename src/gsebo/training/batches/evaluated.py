@@ -44,6 +44,11 @@ class Evaluated:
         found = torch.from_numpy(np.searchsorted(self.nodes, nodes))
         return found.to(self._graph.device)
 
+    def unknown_change(self, runs: int) -> tuple[Tensor, Tensor]:
+        """How many edges have changed, and by how much: a look at all would tell."""
+        unknown = torch.full((runs,), torch.nan, device=self.labels.device)
+        return unknown, unknown
+
     @torch.no_grad()
     def scores(
         self,

@@ -41,7 +41,7 @@ class PartitionSampler(Sampler):
     """
 
     num_parts: int | None = None
-    clusters_per_batch: int = 4
+    clusters_per_batch: int = 20
 
     def __post_init__(self) -> None:
         for name in ("num_parts", "clusters_per_batch"):

@@ -15,6 +15,9 @@ from gsebo.training.batches.outer_update import StateAt, looking, own_of
 from gsebo.training.distributed.tables import EntryTable
 from gsebo.training.tape_derivatives import FLAT
 
+# Steps: what training takes must not grow with the graph for ever.
+_LONGEST_EPOCH = 10
+
 
 def initial_weights(graph: BatchedGraph) -> Tree:
     """All weights of the network as one vector."""
@@ -28,26 +31,26 @@ def train_weights(
     graph: BatchedGraph,
     nodes: Nodes,
     optimizer: Optimizer,
-    steps: int,
+    epochs: int,
     *,
     shared: Tree,
     table: EntryTable | None = None,
     state_at: StateAt | None = None,
 ) -> Tree:
-    """Train for a number of steps, one batch or group of batches each.
+    """Train for a number of passes over the nodes, each cut short where it is long.
 
     Args:
         graph: What batches are made of.
         nodes: Labelled nodes to train on.
         optimizer: Makes the steps.
-        steps: Their number.
+        epochs: Number of passes.
         shared: What all edges share.
         table: What each entry has of its own.
         state_at: What the structure looks at.
     """
     iterate = begin(optimizer, initial_weights(graph))
     none = np.empty(0, np.int64)
-    for step in range(steps):
+    for step in range(epochs * min(graph.steps_in_pass(nodes), _LONGEST_EPOCH)):
         plan = graph.plan(nodes, none, number=0, steps=range(step, step + 1))
         outer = {**shared, **own_of(graph.structure, table, plan.ids, graph.device)}
         seen = looking(state_at, iterate.weights, outer)

@@ -1,0 +1,109 @@
+"""Samplers in model files: by name and settings, and never as code."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from gsebo import InputWarning, load_model
+from gsebo.data.arrays import GraphArrays
+from gsebo.data.folder_arrays import write_folder
+from gsebo.training.batches import (
+    BoundSampler,
+    NeighbourSampler,
+    PartitionSampler,
+    Sampler,
+)
+from methods.batch_examples import amortised_on_batches, gsebo_on_batches
+from methods.examples import assert_same_fit, small_graph
+from methods.saved import assert_refused
+
+
+@dataclass(frozen=True)
+class OwnSampler(Sampler):
+    """What a user may have written."""
+
+    fanout: int = 2
+
+    def bind(self, arrays: GraphArrays, **sizes: Any) -> BoundSampler:
+        return NeighbourSampler(self.fanout).bind(arrays, **sizes)
+
+
+@pytest.fixture(scope="module")
+def data() -> Data:
+    return small_graph(60)
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        NeighbourSampler(fanout=3),
+        NeighbourSampler(fanout=(4, 2)),
+        PartitionSampler(),
+        PartitionSampler(num_parts=6, clusters_per_batch=2),
+        "partition",
+    ],
+    ids=str,
+)
+def test_a_loaded_model_is_fitted_again_as_before(
+    sampler: str | Sampler, data: Data, tmp_path: Path
+) -> None:
+    model = gsebo_on_batches(sampler=sampler, max_outer_steps=2).fit(data)
+    model.save(tmp_path)
+    loaded = load_model(tmp_path)
+    assert loaded.get_params() == model.get_params()
+    assert_same_fit(loaded.fit(data), model)
+
+
+def test_of_a_graph_on_disk(data: Data, tmp_path: Path) -> None:
+    folder = write_folder(data, tmp_path / "graph")
+    sampler = NeighbourSampler((4, 2))
+    model = amortised_on_batches(sampler=sampler, max_outer_steps=1).fit(folder)
+    model.save(tmp_path / "model")
+    assert load_model(tmp_path / "model").sampler == NeighbourSampler((4, 2))
+
+
+def test_numbers_of_numpy(data: Data, tmp_path: Path) -> None:
+    sampler = PartitionSampler(num_parts=np.int64(6))
+    gsebo_on_batches(sampler=sampler).fit(data).save(tmp_path)
+    assert load_model(tmp_path).sampler == PartitionSampler(num_parts=6)
+
+
+def test_a_sampler_of_the_users_own_is_forgotten_aloud(
+    data: Data, tmp_path: Path
+) -> None:
+    model = gsebo_on_batches(sampler=OwnSampler()).fit(data)
+    model.save(tmp_path)
+    with pytest.warns(InputWarning, match="sampler given as code, .* the default"):
+        loaded = load_model(tmp_path)
+    assert loaded.sampler == "neighbour"
+    assert torch.equal(loaded.predict_proba(data), model.probability_)
+
+
+@pytest.mark.parametrize(
+    ("stored", "said"),
+    [
+        ({"sampler": "cluster", "settings": {}}, "unknown sampler 'cluster'"),
+        ({"sampler": 3, "settings": {}}, "3 given as sampler"),
+        ({"sampler": "neighbour", "settings": {"depth": 2}}, "'depth'"),
+        ({"sampler": "neighbour", "settings": {"fanout": 0}}, "fanout=0"),
+        ({"sampler": "neighbour", "settings": {"fanout": "many"}}, "settings"),
+        ({"sampler": "neighbour", "settings": [2]}, "settings"),
+    ],
+    ids=str,
+)
+def test_a_damaged_sampler_is_refused(
+    stored: dict[str, Any], said: str, data: Data, tmp_path: Path
+) -> None:
+    gsebo_on_batches().fit(data).save(tmp_path)
+    path = tmp_path / "model.json"
+    facts = json.loads(path.read_text())
+    facts["parameters"]["sampler"] = stored
+    path.write_text(json.dumps(facts))
+    message = assert_refused(tmp_path)
+    assert said in message and "xpected" in message
