@@ -28,7 +28,8 @@ def assert_same(left, right) -> None:
 @pytest.mark.parametrize("seed", [0, 1, 2**40])
 @pytest.mark.parametrize("backbone", ["gcn", "gat", "sage", "jk", "mlp"])
 def test_three_ways_to_train_a_backbone(data: Data, backbone: str, seed: int) -> None:
-    shared = {"backbone": backbone, "random_state": seed, "patience": 2}
+    network = {"backbone": backbone, "hidden_channels": 8}
+    shared = {**network, "random_state": seed, "patience": 2}
     schedule = {"inner_steps": TAU, "max_outer_steps": STEPS}
     vanilla = Vanilla(**shared, max_epochs=STEPS * TAU, evaluate_every=TAU).fit(data)
     frozen = Frozen(**shared, **schedule).fit(data)

@@ -67,7 +67,7 @@ def gradient_by_outer(made: GAugOProblem) -> dict[str, Tensor]:
 def test_without_predicted_edges_it_is_the_plain_training(
     data: Data, backbone: str
 ) -> None:
-    options = {"backbone": backbone, "dropout": 0.0}
+    options = {"backbone": backbone, "hidden_channels": 4, "dropout": 0.0}
     found = quick(
         "gaug_o",
         **options,

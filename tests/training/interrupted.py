@@ -1,7 +1,6 @@
 """Fits that are killed, and the same fits left alone."""
 
 from dataclasses import replace
-from functools import cache
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -52,11 +51,17 @@ def with_optimizer(name: str, optimizer: str) -> GraphClassifier:
     return make(name, **options)
 
 
-@cache
+_ALONE: dict[tuple[str, str], GraphClassifier] = {}
+
+
 def left_alone(name: str, optimizer: str | None = None) -> GraphClassifier:
     """A fit without a checkpoint, made once for all that are compared with it."""
     model = make(name) if optimizer is None else with_optimizer(name, optimizer)
-    return model.fit(graph())
+    # Most methods have one of these optimizers anyway.
+    key = name, str(model.get_params())
+    if key not in _ALONE:
+        _ALONE[key] = model.fit(graph())
+    return _ALONE[key]
 
 
 class Killed(Exception):
@@ -64,17 +69,26 @@ class Killed(Exception):
 
 
 def interrupt(
-    model: GraphClassifier, data: Data, folder: Path, *, after: int = 3
-) -> None:
-    """Fit, and be killed in the middle of step ``after + 1``."""
+    model: GraphClassifier,
+    data: Data,
+    folder: Path,
+    *,
+    after: int = 3,
+    resume: bool = False,
+) -> list[int]:
+    """Fit, be killed in the middle of step ``after + 1``, and tell the steps so far."""
+    seen: list[int] = []
+    checkpoint = resuming(folder) if resume else saving(folder)
 
     def watcher(record, logits) -> None:
+        seen.append(record.step)
         if record.step > after:
             raise Killed
 
     with pytest.raises(Killed):
-        model.fit(data, checkpoint=saving(folder), watcher=watcher)
+        model.fit(data, checkpoint=checkpoint, watcher=watcher)
     assert not hasattr(model, "model_")
+    return seen
 
 
 def saving(folder: Path) -> Checkpoint:

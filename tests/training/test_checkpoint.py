@@ -11,7 +11,6 @@ from gsebo.bilevel import Reverse
 
 from .conftest import Folders
 from .interrupted import (
-    Killed,
     assert_same_run,
     every_method,
     interrupt,
@@ -27,19 +26,21 @@ STAGED = {"adaedge", "auto", "retrain"}
 
 
 @every_method
-@pytest.mark.parametrize("after", [1, 4])
 @pytest.mark.parametrize("optimizer", ["adam", "momentum", "sgd"])
-def test_a_resumed_fit_ends_the_same(
-    name: str, after: int, optimizer: str, data: Data, tmp_path: Path
+def test_a_fit_that_is_resumed_twice_ends_the_same(
+    name: str, optimizer: str, data: Data, tmp_path: Path
 ) -> None:
-    interrupt(with_optimizer(name, optimizer), data, tmp_path, after=after)
-    seen = []
+    """Killed once near its begin and once near its end."""
+    interrupt(with_optimizer(name, optimizer), data, tmp_path, after=1)
+    again = with_optimizer(name, optimizer)
+    before = interrupt(again, data, tmp_path, after=4, resume=True)
+    after: list[int] = []
     resumed = with_optimizer(name, optimizer).fit(
-        data, checkpoint=resuming(tmp_path), watcher=lambda r, _: seen.append(r.step)
+        data, checkpoint=resuming(tmp_path), watcher=lambda r, _: after.append(r.step)
     )
     assert_same_run(resumed, left_alone(name, optimizer))
     if name not in STAGED:
-        assert seen == list(range(after + 1, 7))
+        assert (before, after) == ([2, 3, 4, 5], [5, 6])
     seconds = [record.seconds for record in resumed.history_]
     assert seconds == sorted(seconds)
 
@@ -66,20 +67,6 @@ def test_other_options_resume_too(
 
 
 @every_method
-def test_interrupted_twice(name: str, data: Data, tmp_path: Path) -> None:
-    interrupt(make(name), data, tmp_path, after=2)
-
-    def watcher(record, logits) -> None:
-        if record.step == 5:
-            raise Killed
-
-    with pytest.raises(Killed):
-        make(name).fit(data, checkpoint=resuming(tmp_path), watcher=watcher)
-    resumed = make(name).fit(data, checkpoint=resuming(tmp_path))
-    assert_same_run(resumed, left_alone(name))
-
-
-@every_method
 def test_saving_does_not_change_a_fit(name: str, data: Data, tmp_path: Path) -> None:
     saved = make(name).fit(data, checkpoint=saving(tmp_path))
     assert_same_run(saved, left_alone(name))
@@ -102,11 +89,11 @@ def test_with_nothing_to_resume_a_fit_begins(
 
 @every_method
 def test_without_resume_a_fit_begins_anew(
-    name: str, data: Data, interrupted: Folders
+    name: str, data: Data, tmp_path: Path
 ) -> None:
-    checkpoint = saving(interrupted(name))
-    fresh = make(name, random_state=1).fit(data, checkpoint=checkpoint)
-    assert_same_run(fresh, make(name, random_state=1).fit(data))
+    interrupt(make(name, random_state=1), data, tmp_path, after=1)
+    fresh = make(name).fit(data, checkpoint=saving(tmp_path))
+    assert_same_run(fresh, left_alone(name))
 
 
 @every_method
