@@ -25,7 +25,7 @@ def gsebo_on_batches(**changes: Any) -> GSEBO:
 
 
 def amortised_on_batches(**changes: Any) -> Amortised:
-    return Amortised(**_QUICK | {"num_folds": 2, "refit_epochs": 10} | changes)
+    return Amortised(**_QUICK | {"num_folds": 2, "refit_epochs": 4} | changes)
 
 
 def losses(model: GraphClassifier) -> list[tuple[float, ...]]:

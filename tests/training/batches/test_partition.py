@@ -124,7 +124,8 @@ def test_a_graph_too_large_for_memory_is_refused() -> None:
 
 def test_without_pymetis_it_says_how_to_get_it(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "pymetis", None)
-    bound = PartitionSampler(9).bind(cora(), num_layers=2, batch_size=9, seed=0)
+    sampler = PartitionSampler(9, clusters_per_batch=2)
+    bound = sampler.bind(cora(), num_layers=2, batch_size=9, seed=0)
     with pytest.raises(InvalidInput, match=r"pip install 'gsebo\[large\]'"):
         bound.batch(np.arange(3), 0)
 

@@ -20,7 +20,7 @@ from training.interrupted import (
 )
 
 BATCHES = {"batch_size": 6, "batches_per_step": 2}
-REFIT = {"refit_epochs": 5, "inner_steps": 1}
+REFIT = {"refit_epochs": 2, "inner_steps": 1}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "edges": ("gsebo", {}),
     "adam": ("gsebo", {"outer_optimizer": "adam", "per_layer": True}),
