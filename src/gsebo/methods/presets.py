@@ -7,7 +7,7 @@ what differs from the constructor's defaults.
 
 import tomllib
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,19 +36,23 @@ class Rule:
 
     def holds(self, method: str, backbone: str, dataset: str) -> bool:
         """Whether the rule is for such a fit."""
-        pairs = (
-            (self.method, method),
-            (self.backbone, backbone),
-            (self.dataset, dataset),
+        methods, backbones, datasets = self._names
+        return (
+            (methods is None or normalise(method) in methods)
+            and (backbones is None or normalise(backbone) in backbones)
+            and (datasets is None or normalise(dataset) in datasets)
         )
-        return all(_names(wanted, given) for wanted, given in pairs)
+
+    @cached_property
+    def _names(self) -> tuple[frozenset[str] | None, ...]:
+        """Of methods, backbones and datasets; a table asks millions of times."""
+        return tuple(map(_normalised, (self.method, self.backbone, self.dataset)))
 
 
-def _names(wanted: str | list[str] | None, given: str) -> bool:
-    if wanted is None:
-        return True
-    names = [wanted] if isinstance(wanted, str) else wanted
-    return normalise(given) in {normalise(name) for name in names}
+def _normalised(names: str | list[str] | None) -> frozenset[str] | None:
+    if names is None:
+        return None
+    return frozenset(map(normalise, [names] if isinstance(names, str) else names))
 
 
 @cache
