@@ -1,5 +1,7 @@
 """Estimators that train on batches of a graph in memory."""
 
+import gc
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from gsebo import GSEBO, InvalidInput, load_model
 from gsebo.data import load
 from gsebo.data.arrays import GraphArrays
 from gsebo.methods import Amortised, GraphClassifier
+from gsebo.sparse import Pattern
 from gsebo.training.batches import NeighbourSampler, PartitionSampler
 from methods.batch_examples import (
     WHOLE,
@@ -55,6 +58,23 @@ def test_amortised_on_one_batch_of_everything(data: Data) -> None:
     torch.testing.assert_close(
         batch.probability_, whole.probability_, rtol=1e-3, atol=1e-3
     )
+
+
+@METHODS
+@pytest.mark.parametrize("sampler", ["neighbour", "partition"])
+def test_batches_go_when_their_step_is_over(
+    make: Callable[..., GraphClassifier], sampler: str, data: Data
+) -> None:
+    def left_behind(steps: int) -> int:
+        gc.collect()
+        gc.disable()
+        try:
+            make(sampler=sampler, max_outer_steps=steps).fit(data)
+            return sum(isinstance(each, Pattern) for each in gc.get_objects())
+        finally:
+            gc.enable()
+
+    assert left_behind(6) == left_behind(2)
 
 
 @METHODS

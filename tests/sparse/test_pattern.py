@@ -1,4 +1,7 @@
 import copy
+import gc
+import pickle
+import weakref
 
 import pytest
 import torch
@@ -106,3 +109,36 @@ def test_same_device_is_the_same_object_and_copies_stay_whole() -> None:
     twin = copy.deepcopy(pattern)
     assert twin.T.T is twin
     assert torch.equal(twin.T.columns, pattern.T.columns)
+
+
+def test_a_pattern_and_its_transpose_do_not_keep_each_other_alive() -> None:
+    pattern = awkward().pattern
+    assert pattern.T.T.T is pattern.T
+    freed = [weakref.ref(pattern), weakref.ref(pattern.T)]
+    gc.disable()
+    try:
+        del pattern
+        assert [each() for each in freed] == [None, None]
+    finally:
+        gc.enable()
+
+
+def test_a_transpose_whose_origin_is_gone_finds_it_again() -> None:
+    pattern = awkward().pattern
+    known = pattern.columns, pattern.entries, pattern.indptr
+    turned = pattern.T
+    del pattern
+    again = turned.T
+    assert again.T is turned
+    for found, expected in zip(
+        (again.columns, again.entries, again.indptr), known, strict=True
+    ):
+        assert torch.equal(found, expected)
+
+
+def test_pickled_with_its_transpose() -> None:
+    pattern = awkward().pattern
+    turned = pattern.T
+    twin, turned_alone = pickle.loads(pickle.dumps((pattern, turned)))
+    assert twin.T is turned_alone and turned_alone.T is twin
+    assert torch.equal(pickle.loads(pickle.dumps(turned)).T.columns, pattern.columns)

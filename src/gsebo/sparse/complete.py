@@ -69,12 +69,9 @@ class CompletePattern(Pattern):
         every = torch.arange(self.num_entries, device=self._device)
         return self.matrix(every).flatten()
 
-    @cached_property
-    def T(self) -> CompletePattern:
-        """The transposed pattern, over the same entries."""
+    def _transpose(self) -> CompletePattern:
         twin = CompletePattern(self.num_rows, self._device)
         twin._transposed = not self._transposed
-        twin.__dict__["T"] = self
         return twin
 
     def to(self, device: torch.device | str) -> CompletePattern:

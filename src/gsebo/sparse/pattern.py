@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,6 +33,9 @@ class Pattern:
     >>> pattern.T.T is pattern
     True
     """
+
+    # The pattern whose transpose this is, as long as anyone uses that one.
+    _origin: weakref.ref[Pattern] | None = None
 
     def __init__(
         self,
@@ -117,9 +122,17 @@ class Pattern:
         """Column of each entry, in entry order, int64 ``[num_entries]``."""
         return self.T.row_of_entry
 
-    @cached_property
+    @property
     def T(self) -> Pattern:
         """The transposed pattern, over the same entries."""
+        origin = None if self._origin is None else self._origin()
+        return self._twin if origin is None else origin
+
+    @cached_property
+    def _twin(self) -> Pattern:
+        return self._paired(self._transpose())
+
+    def _transpose(self) -> Pattern:
         # By column alone: within one, a stable sort keeps the order of the rows.
         order = _sorting(self.columns)
         counts = torch.bincount(self.columns.long(), minlength=self.num_columns)
@@ -127,15 +140,32 @@ class Pattern:
             self.num_columns + 1, dtype=torch.int64, device=self.device
         )
         torch.cumsum(counts, 0, out=indptr[1:])
-        twin = Pattern(
+        return Pattern(
             self.num_columns,
             self.num_rows,
             indptr,
             self.rows[order],
             self.entries[order],
         )
-        twin.__dict__["T"] = self
+
+    def with_transpose(self, twin: Pattern) -> Pattern:
+        """Return this pattern, told what its transpose is."""
+        self.__dict__["_twin"] = self._paired(twin)
+        return self
+
+    def _paired(self, twin: Pattern) -> Pattern:
+        # A reference that does not count: two that hold each other outlive their use
+        # until the garbage collector comes, and batches make many such pairs.
+        twin._origin = weakref.ref(self)
         return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: at for name, at in self.__dict__.items() if name != "_origin"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if "_twin" in state:
+            self._paired(state["_twin"])
 
     def to(self, device: torch.device | str) -> Pattern:
         """Return the pattern on ``device``."""

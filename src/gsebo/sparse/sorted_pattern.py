@@ -19,8 +19,7 @@ def sorted_pattern(
     """Build a square pattern with its transpose.
 
     It is that of :meth:`Pattern.from_positions`, for graphs that are looked at once:
-    nothing is sorted, and the two patterns are no reference cycle, so that their memory
-    is free as soon as they are not used.
+    nothing is sorted.
 
     Args:
         rows: Row of each entry, int64 ``[entries]`` on the CPU.
@@ -53,8 +52,8 @@ def sorted_pattern(
     turned_indptr = turned.indptr.astype(np.int64)
     turned_stored = turned.indices.astype(index, copy=False)
     pattern = _pattern(size, indptr, stored, entries, device)
-    pattern.__dict__["T"] = _pattern(
-        size, turned_indptr, turned_stored, turned.data, device
+    pattern.with_transpose(
+        _pattern(size, turned_indptr, turned_stored, turned.data, device)
     )
     # They are known here, and all that asks for strengths asks for them.
     pattern.__dict__["row_of_entry"] = torch.from_numpy(row).to(device)

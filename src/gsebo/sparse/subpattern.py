@@ -10,8 +10,7 @@ def subpattern(pattern: Pattern, kept: Tensor) -> Pattern:
     """Leave out the entries that are not ``kept``; the others keep their order.
 
     The transpose comes with it, by the same linear pass. It is for training steps that
-    see another graph each: nothing is sorted, and the two patterns are no reference
-    cycle, so that their memory is free as soon as the step is over.
+    see another graph each: nothing is sorted.
 
     Args:
         pattern: Positions of all entries.
@@ -23,8 +22,7 @@ def subpattern(pattern: Pattern, kept: Tensor) -> Pattern:
     """
     number = kept.cumsum(0) - 1
     part = _rows_of_kept(pattern, kept, number)
-    part.__dict__["T"] = _rows_of_kept(pattern.T, kept, number)
-    return part
+    return part.with_transpose(_rows_of_kept(pattern.T, kept, number))
 
 
 def _rows_of_kept(pattern: Pattern, kept: Tensor, number: Tensor) -> Pattern:
