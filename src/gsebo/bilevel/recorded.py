@@ -29,9 +29,9 @@ class RecordedDerivatives(Derivatives):
         problem: The losses.
         outer: ``Z``.
         steps: Numbers of the inner steps that will be pulled back.
-        kept_graphs: How many steps' graphs may be alive at once; None is as many as
-            fit into ``graph_memory``.
-        graph_memory: Bound for the kept graphs, in bytes; one is always kept.
+        kept_graphs: How many steps' graphs may be alive at once, 0 to replay every
+            step; None is as many as fit into ``graph_memory``, but at least one.
+        graph_memory: Bound for the kept graphs, in bytes.
     """
 
     def __init__(

@@ -54,7 +54,7 @@ def train_weights(
         plan = graph.plan(nodes, none, number=0, steps=range(step, step + 1))
         outer = {**shared, **own_of(graph.structure, table, plan.ids, graph.device)}
         seen = looking(state_at, iterate.weights, outer)
-        derivatives = plan.problem(seen).derivatives(outer)
+        derivatives = plan.problem(seen).first_derivatives(outer)
         gradients, _ = derivatives.inner_gradient(iterate.weights, step)
         iterate = advance(optimizer, iterate, gradients)
     return iterate.weights

@@ -16,7 +16,11 @@ import torch
 from torch import Tensor
 
 from gsebo.bilevel import Tree
-from gsebo.bilevel.derivatives import Derivatives, HandDifferentiated
+from gsebo.bilevel.derivatives import (
+    Derivatives,
+    FirstDerivatives,
+    HandDifferentiated,
+)
 from gsebo.bilevel.recorded import RecordedDerivatives
 from gsebo.bilevel.tree import add, filled
 from gsebo.training.distributed.group import Group
@@ -83,14 +87,20 @@ class StepProblem(HandDifferentiated):
         for each of the batches that this process computes side by side: whoever adds
         them up in order rounds as one process does.
         """
-        return _SummedDerivatives(self, outer)
+        # The graph of a batch's last step is kept until the walk back.
+        return _SummedDerivatives(self, outer, kept_graphs=1)
+
+    def first_derivatives(self, outer: Tree) -> FirstDerivatives:
+        """The same where nothing will be walked back."""
+        return _SummedDerivatives(self, outer, kept_graphs=0)
 
 
 @final
 class _SummedDerivatives(Derivatives):
-    def __init__(self, problem: StepProblem, outer: Tree) -> None:
+    def __init__(self, problem: StepProblem, outer: Tree, *, kept_graphs: int) -> None:
         self._problem = problem
         self._outer = outer
+        self._kept_graphs = kept_graphs
         self._known: dict[int, Derivatives] = {}
         # With the place of the batch among those of its step.
         self._pulled: dict[int, tuple[int, Derivatives]] = {}
@@ -107,12 +117,11 @@ class _SummedDerivatives(Derivatives):
         for place, batches in enumerate(self._problem.inner):
             if any(each.problem is problem for each in batches):
                 last = place
-        # The graph of its last step is kept until the walk back.
         return RecordedDerivatives(
             problem,
             self._outer,
             range(first, first + last + 1),
-            kept_graphs=1,
+            kept_graphs=self._kept_graphs,
             graph_memory=0,
         )
 
