@@ -37,17 +37,16 @@ def kills() -> list[Kill]:
     chance = random.Random(0)
     # Loading the libraries takes seconds; a part of it for each.
     early = [
-        Kill("start", chance.uniform(0.6 * part, 0.6 * (part + 1)), True)
-        for part in range(4)
+        Kill("start", chance.uniform(1.2 * part, 1.2 * (part + 1)), True)
+        for part in range(2)
     ]
     late = [
         Kill("worker", chance.uniform(0.0, 0.5), True),
         # Right after a result has been seen, its writer still holds the lock.
         Kill("result", 0.0, True),
-        Kill("result", 0.0, False),
-        Kill("result", chance.uniform(0.1, 0.2), False),
+        Kill("result", chance.uniform(0.0, 0.2), False),
     ]
-    return chance.sample(early + late, 8)
+    return chance.sample(early + late, 5)
 
 
 def size(path: Path) -> int:

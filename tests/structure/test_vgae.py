@@ -65,8 +65,9 @@ def test_the_loss_is_the_dense_formula(
     total = 2 * linked.numel()
     target = dense_adjacency(linked, n, both_ways=both_ways) + torch.eye(n)
     weight = n * n / (2 * (n * n - total))
+    odds = torch.tensor((n * n - total) / total, dtype=z.dtype)
     expected = weight * binary_cross_entropy_with_logits(
-        z @ z.T, target, pos_weight=torch.tensor((n * n - total) / total)
+        z @ z.T, target, pos_weight=odds
     )
     found = reconstruction_loss(
         z, links_of(linked, n), both_ways=both_ways, block=block

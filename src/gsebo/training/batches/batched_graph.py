@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from gsebo.structure.in_parts import PartGround, StructureInParts
 from gsebo.training.batches.batch import Batch
 from gsebo.training.batches.part import Part
 from gsebo.training.batches.sampler import BoundSampler
+from gsebo.training.batches.side_by_side import ahead, side_by_side
 from gsebo.training.batches.step_problem import StepProblem, Weighted
 from gsebo.training.distributed.group import Group, share
 from gsebo.training.problem import NodeClassification
@@ -76,12 +77,12 @@ class BatchedGraph:
             number: Of the outer step, from 0.
             steps: Numbers of its inner steps.
         """
-        inner = [self._parts(inner_nodes, step) for step in steps]
         rounds = self._outer_rounds(outer_nodes, len(steps))
         first = _OUTER + number * rounds
-        outer = [
-            self._parts(outer_nodes, step) for step in range(first, first + rounds)
-        ]
+        draws = [(inner_nodes, step) for step in steps]
+        draws += [(outer_nodes, step) for step in range(first, first + rounds)]
+        parts = side_by_side(lambda draw: self._parts(*draw), draws)
+        inner, outer = parts[: len(steps)], parts[len(steps) :]
         return Plan(self, inner, outer, steps.start, len(outer_nodes))
 
     def _outer_rounds(self, nodes: Nodes, inner_steps: int) -> int:
@@ -102,6 +103,18 @@ class BatchedGraph:
             yield self._part(batch)
             self.arrays.release()
 
+    def problems_of(self, nodes: Nodes) -> Iterator[Covering]:
+        """The parts that cover some nodes, with their losses."""
+
+        def covering(batch: Batch) -> Covering:
+            part = self._part(batch)
+            ids = self.own_entries(part)
+            found = Covering(part, ids, self.problem(part, ids))
+            self.arrays.release()
+            return found
+
+        return ahead(covering, self.sampler.cover(nodes))
+
     def _parts(self, nodes: Nodes, step: int) -> list[Part]:
         first = step * self.batches_per_step
         drawn = [
@@ -118,9 +131,9 @@ class BatchedGraph:
         # Whoever draws the whole graph draws it every time.
         key = place, batch.seeds.numpy().tobytes()
         if key not in self._whole:
-            self._whole[key] = Part.of(
-                batch, self.arrays, self.backbone, self.device, place
-            )
+            part = Part.of(batch, self.arrays, self.backbone, self.device, place)
+            # Whichever thread is first: all have to get the same one.
+            self._whole.setdefault(key, part)
         return self._whole[key]
 
     def own_entries(self, part: Part) -> Tensor:
@@ -187,6 +200,20 @@ class BatchedGraph:
         return self.backbone.initial_strength(pattern, entries).detach()
 
 
+class Covering(NamedTuple):
+    """A part that covers some nodes.
+
+    Attributes:
+        part: The part.
+        ids: Numbers of its entries that have something of their own.
+        problem: Its losses.
+    """
+
+    part: Part
+    ids: Tensor
+    problem: NodeClassification
+
+
 @final
 class Plan:
     """The batches of one outer step, as far as this process computes them.
@@ -212,7 +239,9 @@ class Plan:
         entries = [graph.own_entries(part) for part in parts]
         none = torch.empty(0, dtype=torch.int64)
         self.ids = torch.unique(torch.cat([none, *entries]))
-        self._problems: dict[int, NodeClassification] = {}
+        # A part that comes again is one problem, whose derivatives add up.
+        problems = side_by_side(self._problem_of, parts)
+        self._problems = dict(zip(map(id, parts), problems, strict=True))
 
     def problem(self, state_of: StateOf | None = None) -> StepProblem:
         """The losses of the step.
@@ -227,28 +256,25 @@ class Plan:
         ]
         totals = group.sum(torch.tensor(seeds, dtype=torch.float64)).tolist()
         judging = sum(totals[len(self._inner) :])
+        seen = {
+            key: problem.with_state(state_of(problem)) if state_of else problem
+            for key, problem in self._problems.items()
+        }
         # The inner loss is a mean over nodes, the outer one a sum.
         inner = [
-            [
-                Weighted(self._seen(part, state_of), part.seeds.numel() / total)
-                for part in parts
-            ]
+            [Weighted(seen[id(part)], part.seeds.numel() / total) for part in parts]
             for parts, total in zip(self._inner, totals, strict=False)
         ]
         factor = self._num_outer_nodes / max(judging, 1)
         outer = [
-            [Weighted(self._seen(part, state_of), factor) for part in parts]
+            [Weighted(seen[id(part)], factor) for part in parts]
             for parts in self._outer
         ]
         return StepProblem(inner, self._first_step, outer, group)
 
-    def _seen(self, part: Part, state_of: StateOf | None) -> NodeClassification:
-        # A part that comes again is one problem, whose derivatives add up.
-        if id(part) not in self._problems:
-            whole = part.nodes.numel() == self._graph.arrays.num_nodes
-            problem = self._graph.problem(part, self.ids, used_again=whole)
-            seen = problem.with_state(state_of(problem)) if state_of else problem
-            self._problems[id(part)] = seen
-            # Evidence reads the neighbours of both ends.
-            self._graph.arrays.release()
-        return self._problems[id(part)]
+    def _problem_of(self, part: Part) -> NodeClassification:
+        whole = part.nodes.numel() == self._graph.arrays.num_nodes
+        problem = self._graph.problem(part, self.ids, used_again=whole)
+        # Evidence reads the neighbours of both ends.
+        self._graph.arrays.release()
+        return problem

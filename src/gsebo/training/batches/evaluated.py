@@ -71,10 +71,9 @@ class Evaluated:
         """
         graph = self._graph
         found = []
-        for part in graph.cover(self.nodes if nodes is None else nodes):
-            ids = graph.own_entries(part)
+        chosen = self.nodes if nodes is None else nodes
+        for part, ids, problem in graph.problems_of(chosen):
             here = {**outer, **own_of(graph.structure, table, ids, graph.device)}
-            problem = graph.problem(part, ids)
             if state_at is not None:
                 problem = problem.with_state(state_at(problem, weights, here))
             logits = problem.logits(weights, here, None)

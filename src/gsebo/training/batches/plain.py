@@ -10,8 +10,9 @@ from gsebo.bilevel.derivatives import first_derivatives
 from gsebo.bilevel.descend import descend
 from gsebo.bilevel.inner import advance
 from gsebo.bilevel.tree import flatten
-from gsebo.training.batches.batched_graph import BatchedGraph, Nodes
+from gsebo.training.batches.batched_graph import BatchedGraph, Nodes, Plan
 from gsebo.training.batches.outer_update import StateAt, looking, own_of
+from gsebo.training.batches.side_by_side import ahead
 from gsebo.training.distributed.tables import EntryTable
 from gsebo.training.tape_derivatives import FLAT
 
@@ -50,8 +51,12 @@ def train_weights(
     """
     iterate = begin(optimizer, initial_weights(graph))
     none = np.empty(0, np.int64)
-    for step in range(epochs * min(graph.steps_in_pass(nodes), _LONGEST_EPOCH)):
-        plan = graph.plan(nodes, none, number=0, steps=range(step, step + 1))
+    steps = range(epochs * min(graph.steps_in_pass(nodes), _LONGEST_EPOCH))
+
+    def plan_of(step: int) -> Plan:
+        return graph.plan(nodes, none, number=0, steps=range(step, step + 1))
+
+    for step, plan in enumerate(ahead(plan_of, steps)):
         outer = {**shared, **own_of(graph.structure, table, plan.ids, graph.device)}
         seen = looking(state_at, iterate.weights, outer)
         derivatives = plan.problem(seen).first_derivatives(outer)
