@@ -44,7 +44,7 @@ def test_the_default_number_of_steps_does_for_the_first() -> None:
     assert torch.allclose(found, expected, rtol=1e-5)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(graphs(max_nodes=4), st.integers(0, 2**20))
 def test_on_any_matrix_they_stay_below_the_true_ones(
     graph: CanonicalGraph, seed: int
