@@ -16,7 +16,7 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-test
 	$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -20,29 +20,6 @@ settings.register_profile("gsebo", deadline=None)
 settings.load_profile("gsebo")
 
 
-# These wait for processes that they start.
-_WAITING = {
-    "test_convert",
-    "test_examples",
-    "test_fits_together",
-    "test_kill",
-    "test_large",
-    "test_memory",
-    "test_process",
-    "test_ray",
-    "test_run",
-    "test_runner",
-    "test_runner_search",
-    "test_torchrun",
-}
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # One worker begins with them while the others compute; at the end, where others
-    # have nothing left to do, all tests are short.
-    items.sort(key=lambda item: item.path.stem not in _WAITING)
-
-
 def pytest_collection_finish() -> None:
     # Thousands of tests are no garbage; whoever looks for some, as each trial and each
     # command does, would take half a second to see that.
