@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gsebo.bilevel import adam, adam_cpu
@@ -21,10 +21,19 @@ def random(size: int, seed: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 def tolerance(dtype: torch.dtype) -> dict[str, float]:
-    # Terms of about one may cancel.
-    if dtype == torch.float64:
-        return {"rtol": 1e-12, "atol": 1e-15}
-    return {"rtol": 1e-5, "atol": 1e-6}
+    small = 1e-12 if dtype == torch.float64 else 1e-5
+    return {"rtol": small, "atol": small * 1e-3}
+
+
+def assert_close_but_for_cancelling(
+    found: torch.Tensor, expected: torch.Tensor, terms: list[torch.Tensor]
+) -> None:
+    """Rounding is measured by the terms of a sum, which may be far above the sum."""
+    allowed = tolerance(expected.dtype)
+    size = torch.stack([expected, *terms]).abs().amax(0)
+    assert bool(
+        ((found - expected).abs() <= allowed["atol"] + allowed["rtol"] * size).all()
+    )
 
 
 @given(
@@ -34,6 +43,8 @@ def tolerance(dtype: torch.dtype) -> dict[str, float]:
     dtype=st.sampled_from([torch.float32, torch.float64]),
     later=st.booleans(),
 )
+# A sum of two terms that cancel to a few thousandths of either.
+@example(size=31, count=1996, seed=338, dtype=torch.float32, later=True)
 @settings(deadline=None)
 def test_both_ways_are_the_plain_ones(
     size: int, count: int, seed: int, dtype: torch.dtype, later: bool
@@ -49,8 +60,22 @@ def test_both_ways_are_the_plain_ones(
     arguments = (a, gradient, plain_after, cotangents, scales)
     plain, plain_before = _step_back(*arguments)
     fused, fused_before = adam_cpu.step_back(*arguments)
-    torch.testing.assert_close(fused, plain, **tolerance(dtype))
-    torch.testing.assert_close(fused_before, plain_before, **tolerance(dtype))
+    # Linear in the cotangents: what each of them gives is a term.
+    none = Moments(torch.zeros_like(b), torch.zeros_like(c))
+    alone = [
+        _step_back(cotangent, gradient, plain_after, of_moments, scales)
+        for cotangent, of_moments in (
+            (a, None),
+            (torch.zeros_like(a), Moments(b, none.square)),
+            (torch.zeros_like(a), Moments(none.mean, c)),
+        )[: 3 if later else 1]
+    ]
+    assert_close_but_for_cancelling(fused, plain, [each for each, _ in alone])
+    for place, (found, expected) in enumerate(
+        zip(fused_before, plain_before, strict=True)
+    ):
+        terms = [before[place] for _, before in alone]
+        assert_close_but_for_cancelling(found, expected, terms)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

@@ -1,7 +1,8 @@
-"""One or four processes find the same, to the last bit; for two see test_torchrun."""
+"""One, two or four processes find the same, to the last bit."""
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from gsebo.files import read_tensors
@@ -9,8 +10,8 @@ from methods.fits_together import FITS, IN_SHARES, fit_all, fitted
 from training.distributed.gloo_processes import new_store, run_members
 
 
-def test_several_processes_find_what_one_finds(tmp_path: Path) -> None:
-    size = 4
+@pytest.mark.parametrize("size", [2, 4])
+def test_several_processes_find_what_one_finds(size: int, tmp_path: Path) -> None:
     # Where strengths are kept makes no difference to one process.
     alone = {name: fitted(name.removesuffix(IN_SHARES)) for name in FITS}
     assert len(alone["gsebo"].history_) == 5
