@@ -1,5 +1,7 @@
 """The one error that means "what you gave cannot be used", and its warning."""
 
+import unicodedata
+
 
 class InvalidInput(ValueError):
     """What the user gave cannot be used; the message says what was expected.
@@ -11,3 +13,18 @@ class InvalidInput(ValueError):
 
 class InputWarning(UserWarning):
     """What the user gave can be used, but they may not have meant it."""
+
+
+def escaped(text: str, *, longest: int = 2000) -> str:
+    r"""Text from outside as it can be shown: without codes that a terminal obeys.
+
+    >>> print(escaped("a\x1b[2Jb"))
+    a\x1b[2Jb
+    """
+    shown = "".join(
+        one
+        if unicodedata.category(one)[0] != "C"
+        else one.encode("unicode_escape", "surrogatepass").decode("ascii")
+        for one in text[: longest + 1]
+    )
+    return shown if len(text) <= longest else f"{shown[:longest]}…"

@@ -1,8 +1,11 @@
 """Reading and writing files so that nothing half-written or malicious gets through."""
 
+import errno
+import hashlib
 import json
 import os
 import secrets
+import stat
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,9 +14,82 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from gsebo.errors import InvalidInput
+from gsebo.errors import InvalidInput, escaped
 
 _JSON_KEY = "json"
+_AT_ONCE = 2**22
+
+
+def require_regular(path: Path, what: str) -> os.stat_result:
+    """Raise unless there is a plain file: a pipe would be waited for, for ever.
+
+    Args:
+        path: The file.
+        what: What it should be, for the message, for example "a model".
+    """
+    try:
+        found = path.stat()
+    except (OSError, ValueError) as error:
+        reason = _why(error)
+        raise InvalidInput(
+            f"{escaped(str(path))} cannot be read ({reason}); expected {what}"
+        ) from error
+    if not stat.S_ISREG(found.st_mode):
+        raise InvalidInput(
+            f"{escaped(str(path))} is {_kind_of(found.st_mode)}; expected a file "
+            f"that is {what}"
+        )
+    return found
+
+
+def read_bytes(path: Path, what: str, most: int) -> bytes:
+    """Read a plain file of a bounded size."""
+    size = require_regular(path, what).st_size
+    if size > most:
+        raise InvalidInput(
+            f"{escaped(str(path))} has {size:,} bytes; expected {what}, of {most:,} "
+            "at most"
+        )
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidInput(
+            f"{escaped(str(path))} cannot be read ({_why(error)}); expected {what}"
+        ) from error
+
+
+def checksum(path: Path, what: str) -> str:
+    """The sha256 of a plain file, read in pieces."""
+    require_regular(path, what)
+    hasher = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while piece := file.read(_AT_ONCE):
+                hasher.update(piece)
+    except OSError as error:
+        raise InvalidInput(
+            f"{escaped(str(path))} cannot be read ({_why(error)}); expected {what}"
+        ) from error
+    return hasher.hexdigest()
+
+
+def _why(error: OSError | ValueError) -> str:
+    if isinstance(error, OSError) and error.errno == errno.ENOENT:
+        return "there is no such file"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return escaped(str(error))
+
+
+def _kind_of(mode: int) -> str:
+    kinds = {
+        stat.S_IFDIR: "a folder",
+        stat.S_IFIFO: "a pipe",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a device",
+    }
+    return kinds.get(stat.S_IFMT(mode), "no file")
 
 
 def write_atomically(path: Path, content: bytes) -> None:

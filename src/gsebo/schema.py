@@ -1,0 +1,124 @@
+"""What a file of ours may say: one typed description of each, checked on reading.
+
+A file is a claim by whoever wrote it. Before anything is computed or allocated, its
+text is decoded into a :class:`Record`, which refuses unknown names, wrong types,
+numbers out of range or not finite, and nesting that nobody needs.
+"""
+
+import math
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from gsebo.errors import InvalidInput, escaped
+from gsebo.files import read_bytes
+
+Size = Annotated[int, Meta(ge=0, le=2**48)]
+"""Number of things that fit on a disk."""
+Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+"""Number of things that are made one by one."""
+Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+"""What random numbers begin with."""
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+"""Of a thing, not a text."""
+Text = Annotated[str, Meta(max_length=100_000)]
+"""A few sentences at most."""
+Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+"""Checksum of a file."""
+
+_LONGEST_TEXT = 64 * 2**20
+_DEEPEST = 32
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a file, or a part of one, consists of; subclasses name the fields."""
+
+
+Kind = TypeVar("Kind")
+
+
+def read_json_as(kind: type[Kind], path: Path, what: str) -> Kind:
+    """Read a JSON file of ours.
+
+    Args:
+        kind: What it has to consist of.
+        path: The file.
+        what: What it should be, for the message, for example "a manifest".
+    """
+    return json_as(kind, read_bytes(path, what, _LONGEST_TEXT), f"{path}", what)
+
+
+def json_as(kind: type[Kind], text: bytes | str, where: str, what: str) -> Kind:
+    """Decode JSON.
+
+    Args:
+        kind: What it has to consist of.
+        text: The JSON.
+        where: Where it comes from, for the message.
+        what: What it should be.
+    """
+    try:
+        content = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise _refused(where, what, f"no JSON, {_words(error)}") from error
+    return _checked(kind, content, where, what)
+
+
+def read_toml_as(kind: type[Kind], path: Path, what: str) -> Kind:
+    """Read a TOML file that a person wrote; the same checks."""
+    text = read_bytes(path, what, _LONGEST_TEXT)
+    try:
+        content = tomllib.loads(text.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise _refused(f"{path}", what, f"no TOML, {_words(error)}") from error
+    return _checked(kind, content, f"{path}", what)
+
+
+def plain_as(kind: type[Kind], content: Any, where: str, what: str) -> Kind:
+    """Check plain objects that were decoded elsewhere."""
+    return _checked(kind, content, where, what)
+
+
+def _checked(kind: type[Kind], content: Any, where: str, what: str) -> Kind:
+    reason = _unsound(content, 0)
+    if reason:
+        raise _refused(where, what, reason)
+    try:
+        return msgspec.convert(content, kind)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise _refused(where, what, _words(error)) from error
+
+
+def _unsound(content: Any, depth: int) -> str | None:
+    """What no file of ours may hold, wherever it stands."""
+    if depth > _DEEPEST:
+        return f"nested deeper than {_DEEPEST} levels"
+    if isinstance(content, float):
+        return None if math.isfinite(content) else f"{content} is not a finite number"
+    if isinstance(content, int):
+        return None if abs(content) < 2**63 else "a number beyond 64 bits"
+    if content is None or isinstance(content, str):
+        return None
+    if isinstance(content, dict):
+        inside = list(content.values())
+    elif isinstance(content, list | tuple):
+        inside = list(content)
+    else:
+        return f"a {type(content).__name__}, which no field takes"
+    for one in inside:
+        if reason := _unsound(one, depth + 1):
+            return reason
+    return None
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, RecursionError):
+        return "nested too deep"
+    return escaped(str(error), longest=300)
+
+
+def _refused(where: str, what: str, reason: str) -> InvalidInput:
+    return InvalidInput(f"{escaped(where)} is not {what}: {reason}")
