@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gsebo import InvalidInput
@@ -14,7 +15,7 @@ from gsebo.schema import Count, Name, Record, json_as, read_json_as, read_toml_a
 class Thing(Record):
     name: Name
     count: Count = 1
-    anything: dict[str, object] = {}
+    anything: dict[str, object] = msgspec.field(default_factory=dict)
 
 
 @pytest.mark.parametrize(
