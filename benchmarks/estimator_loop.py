@@ -68,7 +68,7 @@ def per_edge(data: Data, setting: Setting, outer_steps: int) -> EstimatorLoop:
             [problem],
             make_hypergradient(model.hypergradient, direct_term=model.direct_term),
             make_optimizer(model.inner_optimizer, model.inner_lr),
-            make_optimizer(model.outer_optimizer, model.outer_lr),
+            model.make_outer_step(),
             inner_steps=model.inner_steps,
             settings=[settings],
         )

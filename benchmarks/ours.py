@@ -136,6 +136,7 @@ def estimator(setting: Setting, outer_steps: int = 1) -> GSEBO:
         inner_lr=setting.inner_rate,
         inner_optimizer=setting.optimizer,
         weight_decay=setting.weight_decay,
+        outer_step="paper",
         outer_lr=setting.outer_rate,
         max_outer_steps=outer_steps,
         patience=outer_steps,

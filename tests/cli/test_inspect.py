@@ -4,7 +4,10 @@ from pathlib import Path
 from cli.conftest import SHORT, Command, json_of
 from gsebo import load_model
 
-FAST = ("--set", "outer_lr=1", "--set", "select_by=accuracy")
+FAST = (
+    *("--set", "outer_step=paper", "--set", "outer_lr=1"),
+    *("--set", "select_by=accuracy"),
+)
 
 
 def test_json_and_tables(command: Command, graph_file: Path, tmp_path: Path) -> None:

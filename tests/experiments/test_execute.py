@@ -11,7 +11,12 @@ from gsebo.experiments import Trial, execute
 from gsebo.experiments.edge_outcome import BINS
 from gsebo.experiments.trial_graph import trial_graph
 
-SHORT = {"max_outer_steps": 3, "inner_steps": 3, "outer_lr": 0.5}
+SHORT = {
+    "max_outer_steps": 3,
+    "inner_steps": 3,
+    "outer_step": "paper",
+    "outer_lr": 0.5,
+}
 
 
 def trial(**changes: object) -> Trial:

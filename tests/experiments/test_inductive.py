@@ -16,7 +16,12 @@ from gsebo.experiments.trial_graph import (
     trial_graph,
 )
 
-SHORT = {"max_outer_steps": 3, "inner_steps": 3, "outer_lr": 0.5}
+SHORT = {
+    "max_outer_steps": 3,
+    "inner_steps": 3,
+    "outer_step": "paper",
+    "outer_lr": 0.5,
+}
 UNSEEN = Trial(
     method="gsebo",
     backbone="gcn",

@@ -21,7 +21,7 @@ _QUICK: dict[str, Any] = {
 
 
 def gsebo_on_batches(**changes: Any) -> GSEBO:
-    return GSEBO(**_QUICK | {"outer_lr": 0.2} | changes)
+    return GSEBO(**_QUICK | {"outer_step": "paper", "outer_lr": 0.2} | changes)
 
 
 def amortised_on_batches(**changes: Any) -> Amortised:

@@ -26,6 +26,7 @@ _QUICK: dict[str, Any] = {
     "max_outer_steps": 4,
     "max_epochs": 12,
     "evaluate_every": 3,
+    "outer_step": "paper",
     "outer_lr": 0.2,
     "random_state": 0,
 }

@@ -97,6 +97,7 @@ KINDS: dict[str, str] = {
     "outer_decay": "rate",
     "outer_lr": "rate",
     "outer_optimizer": "choice",
+    "outer_step": "choice",
     "pair_channels": "count or none",
     "passes": "count",
     "patience": "count",
@@ -145,6 +146,7 @@ KINDS: dict[str, str] = {
     "update_ratio": "share",
     "warmup": "rate",
     "warmup_epochs": "count",
+    "trust_radius": "share below 1",
     "weight_decay": "rate",
     "zeta": "from 1 to 2",
 }

@@ -113,7 +113,7 @@ def test_retraining_on_what_did_not_change_is_vanilla(
     options = {**SHORT, "backbone": backbone}
     again = Retrain(
         method="gsebo",
-        method_options={"outer_lr": 0.0, "max_outer_steps": 2},
+        method_options={"trust_radius": 0.0, "max_outer_steps": 2},
         **options,
     ).fit(data)
     vanilla = Vanilla(**options).fit(data)
@@ -123,7 +123,12 @@ def test_retraining_on_what_did_not_change_is_vanilla(
 
 @pytest.mark.parametrize("per_layer", [False, True])
 def test_retraining_keeps_the_learned_strengths(data: Data, per_layer: bool) -> None:
-    learned = {"outer_lr": 0.5, "max_outer_steps": 4, "per_layer": per_layer}
+    learned = {
+        "outer_step": "paper",
+        "outer_lr": 0.5,
+        "max_outer_steps": 4,
+        "per_layer": per_layer,
+    }
     again = Retrain(method="gsebo", method_options=learned, **SHORT).fit(data)
     first = GSEBO(**learned, hidden_channels=8, random_state=0).fit(data)
     torch.testing.assert_close(again.strength_, first.strength_)

@@ -34,7 +34,7 @@ def test_three_ways_to_train_a_backbone(data: Data, backbone: str, seed: int) ->
     vanilla = Vanilla(**shared, max_epochs=STEPS * TAU, evaluate_every=TAU).fit(data)
     frozen = Frozen(**shared, **schedule).fit(data)
     assert_same(vanilla, frozen)
-    assert_same(GSEBO(**shared, **schedule, outer_lr=0).fit(data), frozen)
+    assert_same(GSEBO(**shared, **schedule, trust_radius=0).fit(data), frozen)
     assert_same(GSEBO(**shared, **schedule, structure="fixed").fit(data), frozen)
 
 
@@ -42,7 +42,7 @@ def test_three_ways_to_train_a_backbone(data: Data, backbone: str, seed: int) ->
 def test_no_engine_changes_the_training(data: Data, hypergradient: str) -> None:
     shared = {"inner_steps": TAU, "max_outer_steps": STEPS, "random_state": 0}
     frozen = Frozen(**shared).fit(data)
-    model = GSEBO(**shared, outer_lr=0, hypergradient=hypergradient).fit(data)
+    model = GSEBO(**shared, trust_radius=0, hypergradient=hypergradient).fit(data)
     # To rounding: what autograd records is not the kernel calls of the others.
     torch.testing.assert_close(model.probability_, frozen.probability_)
 
@@ -56,18 +56,18 @@ def test_the_same_holds_on_a_holdout(data: Data, select_by: str) -> None:
         "select_by": select_by,
         "random_state": 1,
     }
-    assert_same(GSEBO(**shared, outer_lr=0).fit(data), Frozen(**shared).fit(data))
+    assert_same(GSEBO(**shared, trust_radius=0).fit(data), Frozen(**shared).fit(data))
 
 
 def test_a_structure_that_moves_makes_a_difference(data: Data) -> None:
     shared = {"inner_steps": TAU, "max_outer_steps": STEPS, "random_state": 0}
-    model = GSEBO(**shared, outer_lr=0.1).fit(data)
+    model = GSEBO(**shared, outer_step="paper", outer_lr=0.1).fit(data)
     assert not torch.equal(model.strength_, model.initial_strength_)
     assert not torch.equal(model.probability_, Frozen(**shared).fit(data).probability_)
 
 
 def test_a_network_without_edges_has_nothing_to_learn(data: Data) -> None:
-    model = GSEBO("mlp", max_outer_steps=2, outer_lr=1.0, random_state=0).fit(data)
+    model = GSEBO("mlp", max_outer_steps=2, trust_radius=0.5, random_state=0).fit(data)
     assert torch.equal(model.strength_, model.initial_strength_)
 
 

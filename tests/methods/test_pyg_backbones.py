@@ -40,7 +40,7 @@ def data() -> Data:
 
 
 def fit(backbone: Any, data: Data, **changes: Any) -> GSEBO:
-    options = {"inner_steps": 2, "max_outer_steps": 3, "outer_lr": 0.1}
+    options = {"inner_steps": 2, "max_outer_steps": 3, "outer_step": "paper"}
     return GSEBO(backbone, random_state=0, **options | changes).fit(data)
 
 
@@ -84,7 +84,7 @@ def test_controls_equal_a_structure_that_does_not_move(data: Data, user: str) ->
     frozen = Frozen(backbone, **schedule).fit(data)
     vanilla = Vanilla(backbone, max_epochs=6, evaluate_every=2, random_state=0)
     assert torch.equal(vanilla.fit(data).probability_, frozen.probability_)
-    still = fit(backbone, data, outer_lr=0)
+    still = fit(backbone, data, outer_step="trust", trust_radius=0)
     assert torch.equal(still.probability_, frozen.probability_)
 
 

@@ -53,6 +53,7 @@ def make(**changes: Any) -> GSEBO:
         "hidden_channels": 6,
         "inner_steps": 3,
         "max_outer_steps": 6,
+        "outer_step": "paper",
         "outer_lr": 0.3,
         "device": "cpu",
         "random_state": SEED,
@@ -91,6 +92,7 @@ def test_every_backbone_stacks(
     "options",
     [
         {"per_layer": True},
+        {"outer_step": "trust", "outer_lr": 0.01, "trust_radius": 0.3, "tied": True},
         {"tied": True, "direct_term": True},
         {"hypergradient": "truncated"},
         {"hypergradient": "first_order", "direct_term": True},

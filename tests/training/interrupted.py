@@ -19,6 +19,7 @@ from methods.examples import QUICK_OF
 SCHEDULE = {
     "inner_steps": 3,
     "max_outer_steps": 6,
+    "outer_step": "paper",
     "outer_lr": 0.1,
     "max_epochs": 16,
     "evaluate_every": 3,

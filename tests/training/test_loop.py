@@ -27,6 +27,7 @@ def make(**changes: Any) -> GSEBO:
         "hidden_channels": 8,
         "inner_steps": 3,
         "max_outer_steps": 6,
+        "outer_step": "paper",
         "outer_lr": 0.2,
         "random_state": 0,
     }

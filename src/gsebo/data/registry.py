@@ -83,6 +83,10 @@ def _manifest() -> dict[str, tuple[RawFile, ...]]:
 _PLANETOID_LICENCE = "repository MIT; data of LINQS, no licence stated"
 _PLANETOID_SOURCE = "https://github.com/kimiyoung/planetoid"
 _HETEROPHILOUS_SOURCE = "https://github.com/yandex-research/heterophilous-graphs"
+_GAUG_LICENCE = "repository MIT (GAug); adjacency and data none stated"
+_GAUG_SOURCE = (
+    "https://github.com/zhao-tong/GAug, https://github.com/xhuang31/AANE_Python"
+)
 _RANDOM = "random:10/20/70"
 _TEN_OF_THE_FILE = "file:seed"
 
@@ -209,6 +213,32 @@ DATASETS: dict[str, DatasetInfo] = {
             source="https://packages.debian.org/wordnet-base (3.0), own construction",
             digest="47bcc7e8b51bfb2630a2036ae1000640dcb174dc239ac8e8302fb069832a2262",
             default_split=_RANDOM,
+        ),
+        DatasetInfo(
+            name="blogcatalog",
+            description="bloggers, followers, interest",
+            convert=None,
+            num_nodes=5196,
+            num_edges=171743,
+            num_features=8189,
+            num_classes=6,
+            normalise_features=False,
+            licence=_GAUG_LICENCE,
+            source=_GAUG_SOURCE,
+            digest="81486a41e3e33861e738b9fef97a3d0a94e4c76235fe3609d2dbb39f6a08236c",
+        ),
+        DatasetInfo(
+            name="flickr",
+            description="users who share photographs, contacts, group joined",
+            convert=None,
+            num_nodes=7575,
+            num_edges=239738,
+            num_features=12047,
+            num_classes=9,
+            normalise_features=False,
+            licence=_GAUG_LICENCE,
+            source=_GAUG_SOURCE,
+            digest="bf45aff8556083d137fcce99e09bcf62413cf17b46c86d820cb2fae59b459b4b",
         ),
     )
 }

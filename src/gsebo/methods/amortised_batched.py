@@ -38,6 +38,7 @@ from gsebo.training.batches.outer_update import OuterUpdate
 from gsebo.training.batches.plain import train_on_one_batch, train_weights
 from gsebo.training.batches.rows import RowSampler
 from gsebo.training.distributed.tables import EntryTable
+from gsebo.training.outer_step import OptimizerStep
 from gsebo.training.tape_derivatives import FLAT
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class AmortisedOnBatches:
             self.graph,
             make_hypergradient(method.hypergradient, direct_term=method.direct_term),
             self._optimizer,
-            make_optimizer(method.outer_optimizer, method.outer_lr),
+            OptimizerStep(make_optimizer(method.outer_optimizer, method.outer_lr)),
         )
         assert arrays.train is not None and arrays.val is not None
         problem = BatchedCrossFit(

@@ -28,6 +28,7 @@ from gsebo.methods.plain import plain_parameters
 from gsebo.methods.race import Entrant, Race
 from gsebo.methods.reasons import tried_in_words, untried
 from gsebo.methods.search import Search
+from gsebo.training.outer_step import OuterStepName
 from gsebo.training.stopping import SelectBy
 
 # Of a plain network where no label could be held out.
@@ -49,6 +50,7 @@ class Auto(EpochClassifier):
             ``"standard"``; ``"degree"``, ``"identity"``, ``"degree+identity"`` read the
             edges alone.
         num_folds: Into how many parts the labels are dealt.
+        outer_step: How strengths of single edges move, as in :class:`~gsebo.GSEBO`.
 
     Attributes:
         chosen_: Name of the chosen method.
@@ -69,6 +71,7 @@ class Auto(EpochClassifier):
     methods: str = "vanilla,mlp,gsebo,amortised"
     features: str = "auto"
     num_folds: int = 3
+    outer_step: OuterStepName = "trust"
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -24,6 +24,7 @@ _OF_ALL: tuple[str, ...] = (
     "inner_lr",
     "inner_optimizer",
     "weight_decay",
+    "outer_step",
     "backbone_options",
     "device",
     "random_state",

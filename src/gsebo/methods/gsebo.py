@@ -1,6 +1,7 @@
 """GSEBO: graph structure learning with bi-level optimization."""
 
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any, final, get_args
 
 from torch import nn
@@ -8,6 +9,7 @@ from torch_geometric.data import Data
 
 from gsebo.bilevel import Hypergradient, make_hypergradient, make_optimizer
 from gsebo.data.folder import GraphFolder
+from gsebo.errors import InvalidInput
 from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.batched import batch_choices, check_batches
 from gsebo.methods.folder_fit import FolderOutcome
@@ -18,6 +20,7 @@ from gsebo.methods.parameters import (
     require_count,
     require_flag,
     require_not_negative,
+    require_share,
 )
 from gsebo.methods.prepare import PreparedGraph, make_problem
 from gsebo.methods.schedule import (
@@ -30,6 +33,14 @@ from gsebo.structure import Structure, make_structure
 from gsebo.structure.edge_strength import InitialStrength
 from gsebo.training import NodeClassification, train_bilevel
 from gsebo.training.batches.sampler import Sampler
+from gsebo.training.given import against_given
+from gsebo.training.outer_step import (
+    OUTER_STEPS,
+    OptimizerStep,
+    OuterStep,
+    OuterStepName,
+    TrustRegion,
+)
 from gsebo.training.stopping import SELECT_BY, SelectBy
 from gsebo.training.threads import threads_for
 
@@ -52,8 +63,14 @@ class GSEBO(GraphClassifier):
         inner_lr: Learning rate of the weights (η_i).
         inner_optimizer: ``"adam"``, ``"sgd"`` or ``"momentum"``.
         weight_decay: λ of the penalty λ/2 ‖W‖².
-        outer_lr: Learning rate of the strengths (η_o); it acts on a summed loss.
-        outer_optimizer: ``"sgd"``, ``"momentum"`` or ``"adam"``.
+        outer_step: How strengths move: ``"trust"``: by relative steps that are limited,
+            undone where they did harm, and given up for the graph as it is where that
+            is better on the nodes that decide; ``"paper"``: by ``outer_lr`` times the
+            gradient of a summed loss, whatever comes of it.
+        trust_radius: How far a ``"trust"`` step may go: root mean square of the
+            relative changes, and the share of the outer loss that it may promise.
+        outer_lr: Learning rate of the strengths (η_o), for ``"paper"``.
+        outer_optimizer: ``"sgd"``, ``"momentum"`` or ``"adam"``, for ``"paper"``.
         max_outer_steps: Number of outer steps at most.
         patience: Outer steps without a better one before stopping.
         direct_term: Include ∂F/∂Z at fixed weights, which the paper's algorithm leaves
@@ -93,6 +110,8 @@ class GSEBO(GraphClassifier):
         inner_lr: float = 0.01,
         inner_optimizer: str = "adam",
         weight_decay: float = 5e-4,
+        outer_step: OuterStepName = "trust",
+        trust_radius: float = 0.03,
         outer_lr: float = 0.01,
         outer_optimizer: str = "sgd",
         max_outer_steps: int = 100,
@@ -122,6 +141,8 @@ class GSEBO(GraphClassifier):
         self.inner_lr = inner_lr
         self.inner_optimizer = inner_optimizer
         self.weight_decay = weight_decay
+        self.outer_step = outer_step
+        self.trust_radius = trust_radius
         self.outer_lr = outer_lr
         self.outer_optimizer = outer_optimizer
         self.max_outer_steps = max_outer_steps
@@ -162,10 +183,13 @@ class GSEBO(GraphClassifier):
         require_choice(
             "initial_strength", self.initial_strength, get_args(InitialStrength)
         )
+        require_choice("outer_step", self.outer_step, OUTER_STEPS)
+        require_share(trust_radius=self.trust_radius)
         require_choice("stop_on", self.stop_on, ("val", "holdout"))
         require_choice("select_by", self.select_by, SELECT_BY)
         make_optimizer(self.inner_optimizer, self.inner_lr)
         make_optimizer(self.outer_optimizer, self.outer_lr)
+        self._refuse_unused()
         make_hypergradient(self.hypergradient, direct_term=self.direct_term)
         check_batches(
             self,
@@ -173,6 +197,24 @@ class GSEBO(GraphClassifier):
             tied=(self.tied, False),
             initial_strength=(self.initial_strength, "vanilla"),
         )
+
+    def _refuse_unused(self) -> None:
+        """Raise for a setting that the chosen outer step would not look at."""
+        other = "paper" if self.outer_step == "trust" else "trust"
+        unused = {"trust": ("outer_lr", "outer_optimizer"), "paper": ("trust_radius",)}
+        for name in unused[self.outer_step]:
+            given = getattr(self, name)
+            if given != signature(GSEBO).parameters[name].default:
+                raise InvalidInput(
+                    f"{name}={given!r} given with outer_step={self.outer_step!r}, "
+                    f"which does not use it; expected outer_step={other!r}."
+                )
+
+    def make_outer_step(self) -> OuterStep:
+        """Return what moves the strengths."""
+        if self.outer_step == "trust":
+            return TrustRegion(self.trust_radius, self.inner_steps)
+        return OptimizerStep(make_optimizer(self.outer_optimizer, self.outer_lr))
 
     def make_problem(self, prepared: PreparedGraph, seed: int) -> NodeClassification:
         """Return the bilevel problem that :meth:`fit` solves for one seed."""
@@ -213,13 +255,22 @@ class GSEBO(GraphClassifier):
             for run in runs
         ]
         engine = make_hypergradient(self.hypergradient, direct_term=self.direct_term)
+        inner_optimizer = make_optimizer(self.inner_optimizer, self.inner_lr)
         with threads_for(work_of(problems[0]), len(problems)):
             progresses = train_bilevel(
                 problems,
                 engine,
-                make_optimizer(self.inner_optimizer, self.inner_lr),
-                make_optimizer(self.outer_optimizer, self.outer_lr),
+                inner_optimizer,
+                self.make_outer_step(),
                 inner_steps=self.inner_steps,
                 settings=settings,
             )
+            if self.outer_step == "trust":
+                progresses = against_given(
+                    problems,
+                    inner_optimizer,
+                    progresses,
+                    inner_steps=self.inner_steps,
+                    settings=settings,
+                )
         return outcomes_of(prepared, problems, progresses)

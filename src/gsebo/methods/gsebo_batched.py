@@ -32,9 +32,14 @@ from gsebo.methods.outcome import Outcome, outcome_of
 from gsebo.methods.prepare import PreparedGraph
 from gsebo.methods.schedule import loop_settings, outer_and_stopping_nodes, work_of
 from gsebo.structure.in_parts import EdgesInParts
-from gsebo.training.batches.bilevel import BatchedBilevel, train_bilevel_on_batches
+from gsebo.training.batches.bilevel import (
+    BatchedBilevel,
+    train_bilevel_on_batches,
+    train_on_given,
+)
 from gsebo.training.batches.outer_update import OuterUpdate
 from gsebo.training.distributed.tables import EntryTable
+from gsebo.training.given import beside, is_preferable
 from gsebo.training.progress import Progress
 from gsebo.training.threads import threads_for
 
@@ -106,7 +111,7 @@ def _learn(
         graph,
         make_hypergradient(method.hypergradient, direct_term=method.direct_term),
         make_optimizer(method.inner_optimizer, method.inner_lr),
-        make_optimizer(method.outer_optimizer, method.outer_lr),
+        method.make_outer_step(),
     )
     assert arrays.train is not None
     outer_nodes, stop_nodes = (nodes.numpy() for nodes in outer_and_stop)
@@ -125,9 +130,22 @@ def _learn(
         select_by=method.select_by,
         group=graph.group,
     )
-    return train_bilevel_on_batches(
+    progress = train_bilevel_on_batches(
         problem, update, inner_steps=method.inner_steps, settings=settings
     )
+    if method.outer_step == "paper":
+        return progress
+    given = train_on_given(
+        problem,
+        make_optimizer(method.inner_optimizer, method.inner_lr),
+        inner_steps=method.inner_steps,
+        settings=beside(progress, settings),
+    )
+    if not is_preferable(given, progress, settings.patience):
+        return progress
+    assert progress.table is not None
+    progress.table.clear()
+    return replace(given, table=progress.table)
 
 
 def _best(progress: Progress) -> EntryTable:

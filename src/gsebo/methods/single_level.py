@@ -15,6 +15,7 @@ from gsebo.methods.prepare import PreparedGraph, make_problem
 from gsebo.methods.schedule import work_of
 from gsebo.structure import EdgeStrength
 from gsebo.training import train_bilevel
+from gsebo.training.outer_step import OptimizerStep
 from gsebo.training.threads import threads_for
 
 
@@ -80,7 +81,7 @@ class SingleLevel(EpochClassifier):
                 problems,
                 make_hypergradient(self.hypergradient, direct_term=True),
                 schedule.optimizer,
-                make_optimizer(self.outer_optimizer, self.outer_lr),
+                OptimizerStep(make_optimizer(self.outer_optimizer, self.outer_lr)),
                 inner_steps=self.evaluate_every,
                 settings=[schedule.settings(data, run) for run in runs],
             )

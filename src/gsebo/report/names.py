@@ -39,6 +39,8 @@ _DATASETS = {
     "minesweeper": "Minesweeper",
     "texas": "Texas",
     "wordnet-lexname": "WordNet",
+    "blogcatalog": "BlogCatalog",
+    "flickr": "Flickr",
 }
 
 

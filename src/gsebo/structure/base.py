@@ -62,3 +62,11 @@ class Structure(nn.Module, ABC):
     @abstractmethod
     def project(self, outer: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the nearest allowed parameters."""
+
+    def units(self) -> dict[str, Tensor]:
+        """What counts as one in each parameter; a missing name: one does.
+
+        A step of the trust region is measured in these units: for a strength, what the
+        network itself gives the edge.
+        """
+        return {}

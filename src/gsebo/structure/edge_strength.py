@@ -34,6 +34,7 @@ class EdgeStrength(Structure):
 
     change: nn.Parameter
     start: Tensor
+    unit: Tensor
     lower: Tensor
     upper: Tensor
     owner: Tensor | None
@@ -76,6 +77,8 @@ class EdgeStrength(Structure):
         change = self._first_change(start[:learned], owner, lower.numel())
         change = torch.clamp(change, lower, upper).expand(shape)
         self.change = nn.Parameter(change.clone())
+        # As much as there is to lose, at the network's own strength or at the start.
+        self.register_buffer("unit", torch.maximum(-lower, change - lower))
         self.register_buffer("start", start)
         self.register_buffer("lower", lower)
         self.register_buffer("upper", upper)
@@ -110,6 +113,10 @@ class EdgeStrength(Structure):
     def project(self, outer: dict[str, Tensor]) -> dict[str, Tensor]:
         """Clip every strength to [0, 1]."""
         return {"change": torch.clamp(outer["change"], self.lower, self.upper)}
+
+    def units(self) -> dict[str, Tensor]:
+        """The strength at the start: a change by one unit removes an edge."""
+        return {"change": self.unit}
 
 
 def _pair_of_entry(graph: Topology) -> Tensor:

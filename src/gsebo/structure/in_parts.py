@@ -86,6 +86,14 @@ class StructureInParts(ABC):
             start: Vanilla strengths of the entries at hand.
         """
 
+    def units(self, start: Tensor) -> dict[str, Tensor]:
+        """What counts as one, as :meth:`gsebo.structure.Structure.units` says it.
+
+        Args:
+            start: Vanilla strengths of the entries at hand.
+        """
+        return {}
+
 
 @final
 class EdgesInParts(StructureInParts):
@@ -113,6 +121,10 @@ class EdgesInParts(StructureInParts):
     def project(self, outer: dict[str, Tensor], start: Tensor) -> dict[str, Tensor]:
         """Clip every strength to [0, 1]."""
         return {"change": torch.clamp(outer["change"], -start, 1 - start)}
+
+    def units(self, start: Tensor) -> dict[str, Tensor]:
+        """The strength at the start."""
+        return {"change": start}
 
 
 @final

@@ -3,13 +3,14 @@
 repeat until early stopping:
     W ← τ inner steps on L(W, Z)                      (W is never reset)
     P ← d F(W_τ(Z)) / dZ                              (the hypergradient)
-    Z ← project(Z - η_o P)
+    Z ← project(Z - η_o P)                            (or a safer step: outer_step.py)
 """
 
 from collections.abc import Sequence
 
 from gsebo.bilevel import Hypergradient, Optimizer, begin
 from gsebo.training.loop import LoopSettings, run_loop, run_stacked
+from gsebo.training.outer_step import Found, OuterStep
 from gsebo.training.problem import NodeClassification
 from gsebo.training.progress import Advance, Progress
 from gsebo.training.stack import Stack
@@ -19,7 +20,7 @@ def train_bilevel(
     problems: Sequence[NodeClassification],
     hypergradient: Hypergradient,
     inner_optimizer: Optimizer,
-    outer_optimizer: Optimizer,
+    outer_step: OuterStep,
     *,
     inner_steps: int,
     settings: Sequence[LoopSettings],
@@ -30,7 +31,7 @@ def train_bilevel(
         problems: The losses, of one run or of several that differ in their seed.
         hypergradient: How to differentiate through the inner steps.
         inner_optimizer: Makes the inner steps; its state lives on across outer steps.
-        outer_optimizer: Makes the outer steps.
+        outer_step: Moves the structure.
         inner_steps: τ.
         settings: When to stop, and what to keep; one for each run.
     """
@@ -39,10 +40,13 @@ def train_bilevel(
         result = hypergradient.run(
             problem, inner_optimizer, progress.iterate, progress.outer, inner_steps
         )
-        moved, outer_state = outer_optimizer.update(
-            result.gradient, progress.outer_state, progress.outer
+        structure = problem.structure
+        found = Found(
+            result.gradient, result.outer_loss, structure.units(), structure.project
         )
-        outer = problem.structure.project(moved)
+        outer, outer_state = outer_step.update(
+            found, progress.outer_state, progress.outer
+        )
         loss = result.inner_losses[-1]
         return Advance(result.iterate, outer, outer_state, loss, progress.outer)
 
@@ -50,6 +54,6 @@ def train_bilevel(
     for problem in problems:
         outer = problem.initial_outer()
         iterate = begin(inner_optimizer, problem.initial_weights())
-        starts.append(Progress(iterate, outer, outer_optimizer.init(outer)))
+        starts.append(Progress(iterate, outer, outer_step.init(outer)))
     run = run_stacked if hypergradient.by_derivatives else run_loop
     return run(problems, step, starts, settings)

@@ -42,6 +42,7 @@ class LoopSettings:
         checkpoint: Where to save progress, if anywhere.
         watcher: Told about every step, if anybody.
         group: Who trains together.
+        gives_up: Whether a history is hopeless, if anybody asks.
     """
 
     max_steps: int
@@ -51,6 +52,7 @@ class LoopSettings:
     checkpoint: Checkpoint | None = None
     watcher: Watcher | None = None
     group: Group = field(default_factory=Alone)
+    gives_up: Callable[[Sequence[StepRecord]], bool] | None = None
 
 
 def run_loop(
@@ -163,9 +165,11 @@ class _Run(Generic[Problem]):
 
     @property
     def goes_on(self) -> bool:
-        done = len(self.progress.history)
-        over = self._settings.patience.is_over(done, self.progress.best)
-        return not (over or self._diverged or done >= self._settings.max_steps)
+        settings, history = self._settings, self.progress.history
+        over = settings.patience.is_over(len(history), self.progress.best)
+        if settings.gives_up is not None:
+            over = over or settings.gives_up(history)
+        return not (over or self._diverged or len(history) >= settings.max_steps)
 
     def absorb(self, found: Evaluation, inner_steps: int, logits: Tensor) -> bool:
         """Write a step into the history; return whether it is the best so far."""

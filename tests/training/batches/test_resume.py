@@ -20,9 +20,13 @@ from training.interrupted import (
 )
 
 BATCHES = {"batch_size": 6, "batches_per_step": 2}
+# A step so long that some are undone, and a yardstick that goes on for long.
+TRUST = {"outer_step": "trust", "outer_lr": 0.01, "trust_radius": 0.5}
 REFIT = {"refit_epochs": 2, "inner_steps": 1}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "edges": ("gsebo", {}),
+    "trust": ("gsebo", TRUST),
+    "trust shares": ("gsebo", {**TRUST, "shard_strengths": True}),
     "adam": ("gsebo", {"outer_optimizer": "adam", "per_layer": True}),
     "shares": ("gsebo", {"shard_strengths": True, "select_by": "last"}),
     "partition": ("gsebo", {"sampler": "partition", "batch_size": 30}),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import final
 
+import numpy as np
 from torch import Tensor
 
-from gsebo.bilevel import Tree
+from gsebo.bilevel import Optimizer, State, Tree, begin
+from gsebo.bilevel.descend import descend
 from gsebo.training.batches.batched_graph import BatchedGraph, Nodes
 from gsebo.training.batches.evaluated import Evaluated
 from gsebo.training.batches.outer_update import OuterUpdate
@@ -39,6 +42,12 @@ class BatchedBilevel:
         self.graph, self.table = graph, table
         self.sets = inner_nodes, outer_nodes
         self.evaluated = Evaluated(graph, inner_nodes, stop_nodes)
+
+    def as_given(self) -> BatchedBilevel:
+        """The same with the strengths as they were before anything was learned."""
+        other = copy(self)
+        other.table = None
+        return other
 
     @property
     def labels(self) -> Tensor:
@@ -102,4 +111,38 @@ def train_bilevel_on_batches(
 
     start = update.start(initial_weights(graph), problem.table)
     (progress,) = run_loop([problem], step, [start], [settings])
+    return progress
+
+
+def train_on_given(
+    problem: BatchedBilevel,
+    inner_optimizer: Optimizer,
+    *,
+    inner_steps: int,
+    settings: LoopSettings,
+) -> Progress:
+    """Train the weights by the same schedule on the graph as it was given.
+
+    Args:
+        problem: The batches; the table is not looked at.
+        inner_optimizer: Makes the steps.
+        inner_steps: Steps between two evaluations.
+        settings: When to stop, and what to keep.
+    """
+    graph, (inner_nodes, _) = problem.graph, problem.sets
+    nobody = np.empty(0, np.int64)
+
+    def step(here: BatchedBilevel, progress: Progress) -> Advance:
+        first = progress.iterate.step
+        plan = graph.plan(
+            inner_nodes, nobody, number=0, steps=range(first, first + inner_steps)
+        )
+        derivatives = plan.problem().first_derivatives({})
+        iterate, losses = descend(
+            derivatives, inner_optimizer, progress.iterate, inner_steps
+        )
+        return Advance(iterate, {}, progress.outer_state, losses[-1], {})
+
+    start = Progress(begin(inner_optimizer, initial_weights(graph)), {}, State(0, {}))
+    (progress,) = run_loop([problem.as_given()], step, [start], [settings])
     return progress

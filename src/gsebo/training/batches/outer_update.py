@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, Protocol, final
 
@@ -14,6 +15,7 @@ from gsebo.structure.in_parts import StructureInParts
 from gsebo.training.batches.batched_graph import BatchedGraph, Plan, StateOf
 from gsebo.training.distributed.entries import Entries
 from gsebo.training.distributed.tables import EntryTable
+from gsebo.training.outer_step import Found, OuterStep
 from gsebo.training.problem import NodeClassification
 from gsebo.training.progress import Progress
 
@@ -54,7 +56,7 @@ class OuterUpdate:
         graph: What batches are made of.
         hypergradient: How to differentiate through the inner steps.
         inner_optimizer: Makes the inner steps.
-        outer_optimizer: Makes the outer steps, entry by entry.
+        outer_step: Moves the structure.
     """
 
     def __init__(
@@ -62,19 +64,18 @@ class OuterUpdate:
         graph: BatchedGraph,
         hypergradient: Hypergradient,
         inner_optimizer: Optimizer,
-        outer_optimizer: Optimizer,
+        outer_step: OuterStep,
     ) -> None:
         self._graph = graph
         self._hypergradient = hypergradient
-        self._inner, self._outer = inner_optimizer, outer_optimizer
+        self._inner, self._outer = inner_optimizer, outer_step
 
     def columns(self) -> dict[str, tuple[int, ...]]:
         """Names of what is kept for each entry, with their leading axes."""
         structure = self._graph.structure
         if structure.own is None:
             return {}
-        one = {structure.own: torch.zeros(1)}
-        names = [structure.own, *self._outer.init(one).slots]
+        names = [structure.own, *self._outer.slots_of(structure.own)]
         return dict.fromkeys(names, structure.layers)
 
     def start(self, weights: Tree, table: EntryTable | None) -> Progress:
@@ -128,25 +129,38 @@ class OuterUpdate:
         gradient = graph.group.sum_in_order(batches, shared)
         own = graph.structure.own
         if own is None or table is None:
-            moved, state = self._outer.update(gradient, state, shared)
-            moved = graph.structure.project(moved, loss.new_empty(0))
+            found = Found(gradient, result.outer_loss, {}, self._projection())
+            moved, state = self._outer.update(found, state, shared)
             return Moved(result.iterate, moved, state, None, loss)
-        found = [Entries(plan.ids, {own: batch[own].cpu()}) for batch in batches]
-        ids, by_own = table.gathered(found, [own])
+        parts = [Entries(plan.ids, {own: batch[own].cpu()}) for batch in batches]
+        ids, by_own = table.gathered(parts, [own])
         columns = table.read(ids)
         slots = {name: leaf for name, leaf in columns.items() if name != own}
+        start = graph.start_of(ids).cpu()
+        found = Found(
+            {**gradient, **by_own},
+            result.outer_loss.cpu(),
+            graph.structure.units(start),
+            self._projection(start),
+            table.by_holder,
+        )
         # Together, so that both have the same count of steps.
         moved, after = self._outer.update(
-            {**gradient, **by_own},
+            found,
             State(state.count, {**state.slots, **slots}),
             {**shared, own: columns[own]},
         )
-        moved = graph.structure.project(moved, graph.start_of(ids).cpu())
         table.release()
         kept = {name: leaf for name, leaf in after.slots.items() if name in slots}
         rest = {name: leaf for name, leaf in after.slots.items() if name not in slots}
         changed = Entries(ids, {own: moved.pop(own), **kept})
         return Moved(result.iterate, moved, State(after.count, rest), changed, loss)
+
+    def _projection(self, start: Tensor | None = None) -> Callable[[Tree], Tree]:
+        """To allowed parameters of entries with these vanilla strengths."""
+        none = torch.empty(0)
+        structure = self._graph.structure
+        return partial(structure.project, start=none if start is None else start)
 
     def _by_batch(self, gradient: Tree) -> list[Tree]:
         """What each of the batches side by side adds to the gradient."""

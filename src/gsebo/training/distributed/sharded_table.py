@@ -59,6 +59,10 @@ class ShardedTable(EntryTable):
         """Copy entries into this process's share."""
         self._shard.write(ids - self.held.start, values)
 
+    def by_holder(self, numbers: Tensor) -> Tensor:
+        """Of every process."""
+        return torch.cat(self.group.gather(numbers.unsqueeze(0)))
+
     def copy(self, names: Sequence[str] | None = None) -> "ShardedTable":
         """Copy this process's share."""
         return ShardedTable(self._shard.copy(names), self.total, self.group)

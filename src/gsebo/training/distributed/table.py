@@ -21,12 +21,14 @@ from gsebo.bilevel.tree import Tree
 from gsebo.training.distributed.entries import Entries
 from gsebo.training.distributed.group import Group
 
+_CLEARED_AT_ONCE = 2**20
+
 
 class EntryTable(ABC):
     """Named numbers of every entry, zero at first.
 
-    All processes of the group call ``take`` and ``gathered`` together; the other
-    methods concern this process only.
+    All processes of the group call ``take``, ``gathered`` and ``by_holder`` together;
+    the other methods concern this process only.
 
     Attributes:
         columns: Axes before the entries, of each name: ``()`` or ``(layers,)``.
@@ -81,6 +83,14 @@ class EntryTable(ABC):
         """
 
     @abstractmethod
+    def by_holder(self, numbers: Tensor) -> Tensor:
+        """Return what each process that holds a share of the table gives, by rank.
+
+        Args:
+            numbers: Of this process's share; of the same shape in all.
+        """
+
+    @abstractmethod
     def copy(self, names: Sequence[str] | None = None) -> "EntryTable":
         """Return a table with these numbers, in memory or on disk as this one is.
 
@@ -95,6 +105,18 @@ class EntryTable(ABC):
     @abstractmethod
     def release(self) -> None:
         """Let go of what was read from files; they stay as they are."""
+
+    def clear(self) -> None:
+        """Make all numbers zero again that this process holds."""
+        for begin in range(self.held.start, self.held.stop, _CLEARED_AT_ONCE):
+            end = min(begin + _CLEARED_AT_ONCE, self.held.stop)
+            ids = torch.arange(begin, end)
+            zeros = {
+                name: torch.zeros(*axes, len(ids), dtype=self.dtype)
+                for name, axes in self.columns.items()
+            }
+            self.write(ids, zeros)
+            self.release()
 
     def own_parts(
         self, parts: Sequence[Entries], names: Sequence[str]
