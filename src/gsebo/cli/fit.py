@@ -33,6 +33,7 @@ from gsebo.errors import InvalidInput
 if TYPE_CHECKING:
     from gsebo.cli.disk_inference import Outputs
     from gsebo.cli.experiment import Experiment, Trial
+    from gsebo.methods import GraphClassifier
     from gsebo.training import Checkpoint
 
 
@@ -170,6 +171,20 @@ def _fit_and_print(plan: Plan, method: str, place: _Place | None, json: bool) ->
 
     print_choice(result)
     print_fit(result, trial.model)
+    _say_if_the_graph_was_kept(trial.model)
+
+
+def _say_if_the_graph_was_kept(model: "GraphClassifier") -> None:
+    """A fit that left every edge as it was should not look as if it had failed."""
+    from gsebo.methods import GSEBO
+
+    if isinstance(model, GSEBO) and hasattr(model, "strength_"):
+        start = model.initial_strength_.expand_as(model.strength_)
+        if model.outer_step == "trust" and bool((model.strength_ == start).all()):
+            messages.note(
+                "No strength was changed: on the nodes that decide, the graph as it "
+                "was given did better than what was learned."
+            )
 
 
 def run_all(
