@@ -21,7 +21,7 @@ from gsebo.data.folder_manifest import MASKS
 from gsebo.data.folder_writer import FolderWriter
 from gsebo.data.splits import apply_split
 from gsebo.data.table_rows import Progress, TableFile, open_table
-from gsebo.errors import InvalidInput
+from gsebo.errors import InvalidInput, escaped
 
 _ROWS_AT_ONCE = 2**20
 
@@ -118,7 +118,7 @@ def convert_tables(
         reader.check_repetition(sorter)
         reader.counts.duplicates = sorter.added - int(starts[-1])
         facts: dict[str, Any] = {
-            "made_from": [Path(file).name for file in (edges, nodes) if file],
+            "made_from": [escaped(Path(file).name) for file in (edges, nodes) if file],
             **counts_as_facts(reader.counts),
             "reverse_edges_added": options.undirected,
         }

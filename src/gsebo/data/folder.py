@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -18,15 +19,19 @@ from torch_geometric.data import Data
 
 from gsebo.data.arrays import Array, CSRArrays, GraphArrays
 from gsebo.data.features import LARGEST_DENSE, csr_tensor
+from gsebo.data.folder_check import check_arrays
 from gsebo.data.folder_manifest import MANIFEST, MASKS, Manifest, read_manifest
-from gsebo.data.folder_verify import verify_arrays
-from gsebo.data.npy_stream import read_header
-from gsebo.errors import InvalidInput
+from gsebo.data.npy_stream import map_array
+from gsebo.errors import InvalidInput, escaped
 
 
 def is_graph_folder(path: str | PathLike[str]) -> bool:
-    """Whether there is a folder with the manifest of a graph."""
-    return (Path(path).expanduser() / MANIFEST).is_file()
+    """Whether there is a folder with something that is called as a manifest is."""
+    try:
+        return os.path.lexists(_folder_at(path) / MANIFEST)
+    except ValueError:
+        # No path at all.
+        return False
 
 
 @final
@@ -43,37 +48,38 @@ class GraphFolder:
     manifest: Manifest
 
     @classmethod
-    def open(cls, path: str | PathLike[str]) -> GraphFolder:
-        """Check what can be checked without reading the data.
+    def open(cls, path: str | PathLike[str], *, anew: bool = False) -> GraphFolder:
+        """Open a folder whose manifest and arrays are undamaged and those of a graph.
 
-        These are the manifest, and names, types, shapes and lengths of the files.
-        :meth:`verify` reads everything.
+        The arrays are read once, in bounded memory: checksums, ranges, order. That they
+        passed is remembered until somebody changes the files, in the user's cache too,
+        so that the next time takes milliseconds.
+
+        Args:
+            path: The folder.
+            anew: Read the arrays whatever is remembered.
 
         Raises:
-            InvalidInput: The folder is no graph or not all there.
+            InvalidInput: The folder is no graph, or damaged, or not all there; the
+                message names the first bad thing.
         """
-        folder = Path(path).expanduser()
-        if not folder.is_dir():
-            raise InvalidInput(f"there is no folder {path}: expected a graph folder.")
+        folder = _folder_at(path)
+        if not os.path.isdir(folder):
+            raise InvalidInput(
+                f"there is no folder {escaped(str(path))}: expected a graph folder."
+            )
         if not is_graph_folder(folder):
             raise InvalidInput(
-                f"{path} has no {MANIFEST}: expected a graph folder, as gsebo data "
-                "convert writes it."
+                f"{escaped(str(path))} has no {MANIFEST}: expected a graph folder, as "
+                "gsebo data convert writes it."
             )
         manifest = read_manifest(folder)
-        for name, entry in manifest.arrays.items():
-            file = folder / f"{name}.npy"
-            header = read_header(file)
-            if (header.dtype.str, header.shape) != (entry.dtype, entry.shape):
-                raise InvalidInput(
-                    f"{file} holds {header.dtype.str} {list(header.shape)}: expected "
-                    f"{entry.dtype} {list(entry.shape)}, as {MANIFEST} says."
-                )
+        check_arrays(folder, manifest, anew=anew)
         return cls(folder, manifest)
 
     def arrays(self) -> GraphArrays:
-        """The graph, mapped from the files and read-only; nothing is read yet."""
-        mapped = {name: self._map(name) for name in self.manifest.arrays}
+        """The graph, mapped from the files and read-only."""
+        mapped = self._mapped()
         x: Array | CSRArrays
         if self.manifest.features == "dense":
             x = mapped["x"]
@@ -98,20 +104,20 @@ class GraphFolder:
     def labels(self) -> Data:
         """Labels and masks in memory, without edges and features."""
         kept = {
-            name: torch.from_numpy(np.array(self._map(name)))
-            for name in ("y", *MASKS)
-            if name in self.manifest.arrays
+            name: torch.from_numpy(np.array(array))
+            for name, array in self._mapped().items()
+            if name in ("y", *MASKS)
         }
         return Data(num_nodes=self.manifest.num_nodes, **kept)
 
     def verify(self) -> None:
-        """Read everything once, in bounded memory, and check it.
+        """Read everything again, in bounded memory, and check it.
 
         Raises:
             InvalidInput: A checksum differs or the arrays are no graph in canonical
                 order; the message names the first bad thing.
         """
-        verify_arrays(self.path, self.manifest)
+        check_arrays(self.path, self.manifest, anew=True)
 
     def to_data(self) -> Data:
         """The graph in memory, for graphs that fit there.
@@ -119,7 +125,7 @@ class GraphFolder:
         Features are a dense tensor unless that would hold too many entries.
         """
         manifest = self.manifest
-        held = {name: np.array(self._map(name)) for name in manifest.arrays}
+        held = {name: np.array(array) for name, array in self._mapped().items()}
         target = np.repeat(np.arange(manifest.num_nodes), np.diff(held["indptr"]))
         edges = np.stack([held["source"].astype(np.int64), target])
         fields: dict[str, Any] = {
@@ -135,10 +141,17 @@ class GraphFolder:
             meta["classes"] = list(manifest.classes)
         return Data(**fields, meta=meta)
 
-    def _map(self, name: str) -> Array:
-        file = self.path / f"{name}.npy"
-        mapped: Array = np.load(file, mmap_mode="r", allow_pickle=False)
-        return mapped
+    def _mapped(self) -> dict[str, Array]:
+        # Somebody may have changed the files since they were opened.
+        check_arrays(self.path, self.manifest)
+        return {
+            name: map_array(self.path / f"{name}.npy", entry.dtype, entry.shape)
+            for name, entry in self.manifest.arrays.items()
+        }
+
+
+def _folder_at(path: str | PathLike[str]) -> Path:
+    return Path(os.path.expanduser(path))
 
 
 def _features(held: dict[str, Array], columns: int) -> Tensor:

@@ -1,18 +1,24 @@
 """``graph.json``: what a graph folder holds, in words and numbers."""
 
+import hashlib
 import json
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Annotated, Any, Literal, final
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
-from gsebo.errors import InvalidInput
-from gsebo.files import read_json
+from gsebo.errors import InvalidInput, escaped
+from gsebo.files import read_bytes
+from gsebo.schema import Count, Record, Sha256, Size, Text, json_as, plain_as
 
 MANIFEST = "graph.json"
-FORMAT, VERSION = "gsebo-graph", 1
+FORMAT, VERSION = "gsebo-graph", 2
 MASKS = ("train_mask", "val_mask", "test_mask")
+_WHAT = "the manifest of a graph folder"
+_LONGEST = 64 * 2**20
 _ALWAYS = {"indptr", "source"}
 _FEATURES = {"dense": {"x"}, "sparse": {"x_indptr", "x_columns", "x_values"}}
 _OPTIONAL = {"y", *MASKS, "node_id"}
@@ -32,7 +38,7 @@ _DTYPES = {
 
 
 @final
-class ArrayEntry(NamedTuple):
+class ArrayEntry(Record, frozen=True, kw_only=True):
     """One array of the folder, in the file ``NAME.npy``.
 
     Attributes:
@@ -41,36 +47,35 @@ class ArrayEntry(NamedTuple):
         sha256: Checksum of the file.
     """
 
-    dtype: str
-    shape: tuple[int, ...]
-    sha256: str
+    dtype: Literal["<f2", "<f4", "<f8", "|i1", "<i2", "<i4", "<i8", "|b1"]
+    shape: Annotated[tuple[Size, ...], Meta(min_length=1, max_length=2)]
+    sha256: Sha256
 
 
 @final
-@dataclass(frozen=True)
-class Manifest:
+class Manifest(Record, frozen=True, kw_only=True):
     """What a graph folder says of itself.
 
     Attributes:
         num_nodes: Number of nodes.
         num_edges: Number of directed edges.
         num_features: Number of feature columns.
-        num_classes: Largest label of a training or validation node plus one, of any
-            node where there are no such masks; ``None`` without labels.
+        num_classes: Number of classes that training and validation nodes may have, or
+            any node where there are no such masks; ``None`` without labels.
         features: ``"dense"`` or ``"sparse"``.
-        arrays: The files, by the names of the arrays.
         classes: Names of the classes, where labels were given as text.
+        arrays: What the files hold, by the names of the arrays.
         facts: How the folder came about.
     """
 
-    num_nodes: int
-    num_edges: int
-    num_features: int
-    num_classes: int | None
-    features: str
-    arrays: dict[str, ArrayEntry]
-    classes: tuple[str, ...] | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
+    num_nodes: Count
+    num_edges: Size
+    num_features: Count
+    num_classes: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None
+    features: Literal["dense", "sparse"]
+    classes: tuple[Text, ...] | None
+    arrays: dict[Text, ArrayEntry]
+    facts: dict[Text, Any]
 
     @property
     def dtype(self) -> str:
@@ -79,30 +84,18 @@ class Manifest:
         return str(np.dtype(self.arrays[stored].dtype))
 
     def text(self) -> str:
-        """The content of ``graph.json``."""
+        """The content of ``graph.json``, which ends with the checksum of the rest."""
+        content = {"format": FORMAT, "version": VERSION, **msgspec.to_builtins(self)}
+        content["sha256"] = hashlib.sha256(_as_json(content).encode()).hexdigest()
+        return _as_json(content)
+
+    def with_checksums(self, found: Mapping[str, str]) -> "Manifest":
+        """The same with other checksums of the arrays."""
         arrays = {
-            name: {
-                "file": f"{name}.npy",
-                "dtype": entry.dtype,
-                "shape": list(entry.shape),
-                "sha256": entry.sha256,
-            }
+            name: msgspec.structs.replace(entry, sha256=found[name])
             for name, entry in self.arrays.items()
         }
-        content = {
-            "format": FORMAT,
-            "version": VERSION,
-            "num_nodes": self.num_nodes,
-            "num_edges": self.num_edges,
-            "num_features": self.num_features,
-            "num_classes": self.num_classes,
-            "features": self.features,
-            "dtype": self.dtype,
-            "classes": None if self.classes is None else list(self.classes),
-            "arrays": arrays,
-            "facts": self.facts,
-        }
-        return json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        return msgspec.structs.replace(self, arrays=arrays)
 
     def check(self, where: Path) -> None:
         """Raise unless the arrays are those of a graph of this size.
@@ -110,22 +103,24 @@ class Manifest:
         Args:
             where: The manifest's file, for the message.
         """
+        shown = escaped(str(where))
         names = set(self.arrays)
         needed = _ALWAYS | _FEATURES[self.features]
         for name in sorted(needed - names):
-            raise InvalidInput(f"{where} names no array {name!r}: expected one.")
+            raise InvalidInput(f"{shown} names no array {name!r}: expected one.")
         for name in sorted(names - needed - _OPTIONAL):
             raise InvalidInput(
-                f"{where} names an array {name!r}: expected only "
+                f"{shown} names an array {escaped(name, longest=40)!r}: expected only "
                 f"{', '.join(sorted(needed | _OPTIONAL))}."
             )
         for name, entry in self.arrays.items():
-            self._check_array(name, entry, where)
+            self._check_array(name, entry, shown)
+        self._check_classes(shown)
 
-    def _check_array(self, name: str, entry: ArrayEntry, where: Path) -> None:
+    def _check_array(self, name: str, entry: ArrayEntry, shown: str) -> None:
         if entry.dtype not in _DTYPES[name]:
             raise InvalidInput(
-                f"{name} of {where} is of type {entry.dtype!r}: expected "
+                f"{name} of {shown} is of type {entry.dtype!r}: expected "
                 f"{' or '.join(_DTYPES[name])}."
             )
         shapes: dict[str, tuple[int, ...]] = {
@@ -139,69 +134,67 @@ class Manifest:
         expected = shapes.get(name, (self.num_nodes,))
         if entry.shape != expected:
             raise InvalidInput(
-                f"{name} of {where} has shape {list(entry.shape)}: "
+                f"{name} of {shown} has shape {list(entry.shape)}: "
                 f"expected {list(expected)}."
+            )
+
+    def _check_classes(self, shown: str) -> None:
+        labelled = "y" in self.arrays
+        if labelled != (self.num_classes is not None):
+            held = "labels" if labelled else "no labels"
+            raise InvalidInput(
+                f"num_classes of {shown} is {self.num_classes} with {held}: expected a "
+                "number with labels and null without."
+            )
+        named = self.num_classes if self.classes is None else len(self.classes)
+        if named is not None and named < (self.num_classes or 0):
+            raise InvalidInput(
+                f"{shown} names {named} classes: expected one name for each of "
+                f"{self.num_classes}."
             )
 
 
 def read_manifest(folder: Path) -> Manifest:
     """Read and check ``graph.json`` of a folder."""
     path = folder / MANIFEST
-    content = read_json(path, "the manifest of a graph folder")
-    if content.get("format") != FORMAT:
+    return manifest_of(read_bytes(path, _WHAT, _LONGEST), path)
+
+
+def manifest_of(text: bytes, path: Path) -> Manifest:
+    """Decode and check a manifest.
+
+    Args:
+        text: Its content.
+        path: The file, for the message.
+    """
+    shown = escaped(str(path))
+    content = json_as(dict[str, Any], text, str(path), _WHAT)
+    given, version = content.pop("format", None), content.pop("version", None)
+    if given != FORMAT:
         raise InvalidInput(
-            f"{path} is of format {content.get('format')!r:.40}: expected {FORMAT!r}."
+            f"{shown} is of format {_short(given)}: expected {FORMAT!r}."
         )
-    if content.get("version") != VERSION:
+    if version != VERSION:
+        again = "; convert or generate the graph again" * (version == 1)
         raise InvalidInput(
-            f"{path} is of version {content.get('version')!r:.40}: expected {VERSION}, "
-            "the only one that this gsebo reads."
+            f"{shown} is of version {_short(version)}: expected {VERSION}, the only "
+            f"one that this gsebo reads{again}."
         )
-    try:
-        manifest = _parsed(content)
-    except (KeyError, TypeError, ValueError) as error:
-        raise InvalidInput(
-            f"{path} is damaged ({type(error).__name__}: {error}): expected the "
-            "manifest of a graph folder."
-        ) from error
+    content.pop("sha256", None)
+    manifest = plain_as(Manifest, content, str(path), _WHAT)
     manifest.check(path)
-    if content.get("dtype") != manifest.dtype:
+    # The checksum is a part of the text: whatever was changed, one of them differs.
+    if manifest.text().encode() != text:
         raise InvalidInput(
-            f"dtype of {path} is {content.get('dtype')!r:.40}: expected "
-            f"{manifest.dtype!r}, as its features are."
+            f"{shown} is damaged: expected the text that gsebo wrote, which ends with "
+            "its own sha256."
         )
     return manifest
 
 
-def _parsed(content: dict[str, Any]) -> Manifest:
-    arrays = {}
-    for name, entry in content["arrays"].items():
-        # A name of a file from outside could lead anywhere.
-        if entry["file"] != f"{name}.npy":
-            raise ValueError(f"{name} is in {entry['file']!r:.40}, not in {name}.npy")
-        shape = tuple(_size(side) for side in entry["shape"])
-        arrays[str(name)] = ArrayEntry(str(entry["dtype"]), shape, entry["sha256"])
-    features = content["features"]
-    if features not in _FEATURES:
-        raise ValueError(f"features are {features!r:.40}, not dense or sparse")
-    classes = content.get("classes")
-    facts = content.get("facts", {})
-    if not isinstance(facts, dict):
-        raise TypeError("facts are no object")
-    num_classes = content["num_classes"]
-    return Manifest(
-        num_nodes=_size(content["num_nodes"]),
-        num_edges=_size(content["num_edges"]),
-        num_features=_size(content["num_features"]),
-        num_classes=None if num_classes is None else _size(num_classes),
-        features=features,
-        arrays=arrays,
-        classes=None if classes is None else tuple(map(str, classes)),
-        facts=facts,
-    )
+def _as_json(content: dict[str, Any]) -> str:
+    return json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def _size(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{value!r:.40} is no size")
-    return value
+def _short(value: object) -> str:
+    return escaped(repr(value), longest=40)

@@ -3,16 +3,21 @@
 import os
 import secrets
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, final
 
 from numpy.typing import DTypeLike
 
-from gsebo.data.folder_manifest import MANIFEST, ArrayEntry, Manifest
-from gsebo.data.npy_stream import NpyWriter, sha256_of
-from gsebo.errors import InvalidInput
+from gsebo.data.folder_check import array_files, read_through, rule_of
+from gsebo.data.folder_manifest import MANIFEST, ArrayEntry, Manifest, manifest_of
+from gsebo.data.npy_stream import NpyWriter
+from gsebo.errors import InvalidInput, escaped
 from gsebo.version import __version__
+
+# Characters of a name that are kept in another name, of four bytes each at most.
+_LONGEST = 50
 
 
 @final
@@ -31,19 +36,25 @@ class FolderWriter:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path.expanduser().absolute()
+        self._path = Path(os.path.expanduser(path)).absolute()
         self._writers: dict[str, NpyWriter] = {}
         self._manifest: Manifest | None = None
-        if self._path.exists() and not _is_empty_folder(self._path):
-            raise InvalidInput(f"{path} is there already: expected a new name.")
-        name = f".{self._path.name}.{secrets.token_hex(4)}.partial"
+        if os.path.lexists(self._path) and not _is_empty_folder(self._path):
+            raise InvalidInput(
+                f"{escaped(str(path))} is there already: expected a new name."
+            )
+        # Cut, because a name that is just short enough has no room for more.
+        name = f".{self._path.name[:_LONGEST]}.{secrets.token_hex(4)}.partial"
         self._partial = self._path.parent / name
+        self._made: list[Path] = []
         self.scratch = self._partial / "scratch"
 
     def __enter__(self) -> Self:
         try:
+            self._made = [one for one in self._path.parents if not one.exists()]
             self.scratch.mkdir(parents=True)
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            self._tidy()
             raise self._refused(error) from error
         return self
 
@@ -61,8 +72,7 @@ class FolderWriter:
         finally:
             for writer in self._writers.values():
                 writer.discard()
-            # Gone under this name if all went well.
-            shutil.rmtree(self._partial, ignore_errors=True)
+            self._tidy()
         if isinstance(error, OSError):
             raise self._refused(error) from error
 
@@ -92,23 +102,45 @@ class FolderWriter:
             facts: How the folder came about; anything JSON can hold.
             classes: Names of the classes, if they have any.
         """
-        arrays = {}
-        for name, writer in self._writers.items():
+        for writer in self._writers.values():
             writer.close()
-            digest = sha256_of(self._partial / f"{name}.npy")
-            arrays[name] = ArrayEntry(writer.dtype.str, writer.shape, digest)
+        arrays = {
+            name: ArrayEntry(
+                # The only types that manifests know are refused below.
+                dtype=writer.dtype.str,  # type: ignore[arg-type]
+                shape=writer.shape,
+                sha256="0" * 64,
+            )
+            for name, writer in self._writers.items()
+        }
         manifest = Manifest(
             num_nodes=num_nodes,
             num_edges=self._writers["source"].rows,
             num_features=num_features,
             num_classes=num_classes,
             features="dense" if "x" in arrays else "sparse",
-            arrays=arrays,
             classes=classes,
+            arrays=arrays,
             facts={"written_by": f"gsebo {__version__}", **facts},
         )
-        manifest.check(self._path / MANIFEST)
-        self._manifest = manifest
+        manifest = self._as_read(manifest)
+        files = array_files(self._partial, manifest)
+        found = read_through(self._partial, manifest, self._path)
+        self._manifest = manifest.with_checksums(found)
+        # Moved to another name, files are still the same.
+        files.remember(rule_of(self._manifest))
+
+    def _as_read(self, manifest: Manifest) -> Manifest:
+        """The manifest, if it can be read back."""
+        try:
+            text = manifest.text().encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidInput(
+                f"cannot write {escaped(str(self._path / MANIFEST))} "
+                f"({escaped(str(error), longest=80)}); expected names and facts of "
+                "plain text and finite numbers."
+            ) from error
+        return manifest_of(text, self._path / MANIFEST)
 
     def _appear(self) -> None:
         if self._manifest is None:
@@ -123,9 +155,18 @@ class FolderWriter:
         os.rename(self._partial, self._path)
         _sync_folder(self._path.parent)
 
-    def _refused(self, error: OSError) -> InvalidInput:
+    def _tidy(self) -> None:
+        """Remove what is left; nothing, if all went well."""
+        shutil.rmtree(self._partial, ignore_errors=True)
+        for folder in self._made:
+            # Those that hold the result, or something of others, stay.
+            with suppress(OSError):
+                folder.rmdir()
+
+    def _refused(self, error: OSError | ValueError) -> InvalidInput:
+        reason = getattr(error, "strerror", None) or escaped(str(error))
         return InvalidInput(
-            f"cannot write {self._path} ({error.strerror or error}); expected a place "
+            f"cannot write {escaped(str(self._path))} ({reason}); expected a place "
             "that is writable, with enough room."
         )
 

@@ -1,45 +1,38 @@
 """One ``.npy`` file that is written and read in pieces, never whole."""
 
 import hashlib
-import io
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, final
+from typing import Any, BinaryIO, final
 
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import DTypeLike, NDArray
 
-from gsebo.errors import InvalidInput
+from gsebo.errors import InvalidInput, escaped
+from gsebo.files import require_regular
 
 Array = NDArray[Any]
 
-_HASHED_AT_ONCE = 2**18
 _ROWS_AT_ONCE = 2**16
+_ALIGNED = 64
+_MOST_DIGITS = 21
 
 
-@final
-class NpyHeader(NamedTuple):
-    """What the first bytes of a ``.npy`` file say of the rest.
+def header_of(dtype: DTypeLike, shape: tuple[int, ...]) -> bytes:
+    """The first bytes of a file with numbers of this type, in rows of this shape.
 
-    Attributes:
-        dtype: Type of the numbers.
-        shape: Of the array.
-        offset: Where the numbers begin.
+    They are those that numpy writes, which could change with its version, and with them
+    every checksum. Their length does not depend on the number of rows.
     """
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    offset: int
-
-    @property
-    def size(self) -> int:
-        """Bytes of the whole file."""
-        count = 1
-        for side in self.shape:
-            count *= side
-        return self.offset + count * self.dtype.itemsize
+    name, sides = np.dtype(dtype).newbyteorder("<").str, tuple(map(int, shape))
+    text = f"{{'descr': {name!r}, 'fortran_order': False, 'shape': {sides!r}, }}"
+    text += " " * (_MOST_DIGITS - len(str(sides[0])))
+    start = b"\x93NUMPY\x01\x00"
+    room = _ALIGNED - (len(start) + 2 + len(text) + 1) % _ALIGNED
+    text += " " * room + "\n"
+    return start + len(text).to_bytes(2, "little") + text.encode("latin1")
 
 
 @final
@@ -59,7 +52,7 @@ class NpyWriter:
         self.row_shape = row_shape
         self.rows = 0
         self._file: BinaryIO = path.open("xb")
-        self._write_header()
+        self._file.write(header_of(self.dtype, self.shape))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -79,7 +72,7 @@ class NpyWriter:
             return
         # The header has room to spare for a longer first side: it does not move.
         self._file.seek(0)
-        self._write_header()
+        self._file.write(header_of(self.dtype, self.shape))
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
@@ -88,72 +81,103 @@ class NpyWriter:
         """Let go of a file that is of no use any more."""
         self._file.close()
 
-    def _write_header(self) -> None:
-        _write_header(self._file, self.dtype, self.shape)
 
+@final
+class NpyReader:
+    """A file that is read once from its begin to its end; its checksum comes along.
 
-def read_header(path: Path) -> NpyHeader:
-    """Read the header of a file and check that the file is as long as it says."""
-    try:
-        with path.open("rb") as file:
-            if npy.read_magic(file) != (1, 0):
-                raise ValueError("it is of another version than 1.0")
-            shape, by_columns, dtype = npy.read_array_header_1_0(file)
-            header = NpyHeader(dtype, shape, file.tell())
-            held = os.fstat(file.fileno()).st_size
-    except FileNotFoundError as error:
-        raise InvalidInput(f"there is no file {path}: expected an array.") from error
-    except (OSError, ValueError) as error:
-        raise InvalidInput(
-            f"{path} is no array that can be read ({error}): expected a .npy file."
-        ) from error
-    if by_columns or dtype.hasobject:
-        raise InvalidInput(f"{path}: expected plain numbers, stored row by row.")
-    if held != header.size:
-        raise InvalidInput(
-            f"{path} holds {held} bytes: expected {header.size}, as its header says."
+    Nothing is taken from the file's own header: it has to be the expected one.
+
+    Args:
+        path: The file.
+        dtype: Type of its numbers.
+        shape: Shape of the array.
+        shown: What to call it in messages.
+
+    Raises:
+        InvalidInput: There is no plain file, or it does not hold such an array.
+    """
+
+    def __init__(
+        self, path: Path, dtype: DTypeLike, shape: tuple[int, ...], shown: str
+    ) -> None:
+        self.dtype, self.shape, self.shown = np.dtype(dtype), shape, shown
+        self.left = math.prod(shape)
+        header = header_of(self.dtype, shape)
+        expected = len(header) + self.left * self.dtype.itemsize
+        held = require_regular(path, "an array of a graph folder").st_size
+        what = f"{self.dtype.str} {list(shape)}"
+        if held != expected:
+            raise InvalidInput(
+                f"{shown} holds {held} bytes: expected {expected}, an array of {what}."
+            )
+        try:
+            self._file = path.open("rb")
+        except OSError as error:
+            raise self._unreadable(error) from error
+        begin = self._file.read(len(header))
+        if begin != header:
+            self._file.close()
+            raise InvalidInput(
+                f"{shown} does not begin as an array of {what} does: expected the "
+                "header that gsebo and numpy write."
+            )
+        self._hasher = hashlib.sha256(begin)
+
+    def read(self, count: int) -> Array:
+        """The next numbers, without regard to rows."""
+        found = np.empty(count, self.dtype)
+        flat = found.view(np.uint8)
+        try:
+            held = self._file.readinto(flat.data) if count else 0
+        except OSError as error:
+            raise self._unreadable(error) from error
+        if held != flat.nbytes:
+            raise InvalidInput(f"{self.shown} was cut off while it was read.")
+        self._hasher.update(flat.data)
+        self.left -= count
+        return found
+
+    def pieces(self, at_once: int) -> Iterator[tuple[int, Array]]:
+        """What is left, in pieces, each with the position of its first number."""
+        while self.left:
+            begin = math.prod(self.shape) - self.left
+            yield begin, self.read(min(at_once, self.left))
+
+    def digest(self) -> str:
+        """The checksum of the file, as ``sha256sum`` prints it; all must be read."""
+        assert not self.left
+        return self._hasher.hexdigest()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def _unreadable(self, error: OSError) -> InvalidInput:
+        return InvalidInput(
+            f"{self.shown} cannot be read ({escaped(error.strerror or str(error))}); "
+            "expected an array of a graph folder."
         )
-    return header
 
 
-def chunks(path: Path, header: NpyHeader, rows: int) -> Iterator[Array]:
-    """Read an array so many rows at a time; what was read is not kept in memory."""
-    per_row = 1
-    for side in header.shape[1:]:
-        per_row *= side
-    with path.open("rb") as file:
-        file.seek(header.offset)
-        for begin in range(0, header.shape[0], rows):
-            count = min(rows, header.shape[0] - begin)
-            flat = np.fromfile(file, header.dtype, count * per_row)
-            yield flat.reshape(count, *header.shape[1:])
+def map_array(path: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> Array:
+    """An array in a file as memory that is read when it is looked at, read-only.
 
-
-def sha256_of(path: Path) -> str:
-    """The checksum that ``sha256sum`` gives, read in pieces."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(_HASHED_AT_ONCE):
-            digest.update(piece)
-    return digest.hexdigest()
+    Args:
+        path: A file that a :class:`NpyReader` has read.
+        dtype: Type of its numbers.
+        shape: Shape of the array.
+    """
+    offset = len(header_of(dtype, shape))
+    mapped: Array = np.memmap(path, dtype, "r", offset=offset, shape=shape)
+    return mapped
 
 
 def sha256_of_array(values: Array, dtype: DTypeLike) -> str:
     """The checksum of the file that a :class:`NpyWriter` makes of an array."""
     stored = np.dtype(dtype).newbyteorder("<")
-    header = io.BytesIO()
-    _write_header(header, stored, values.shape)
-    digest = hashlib.sha256(header.getvalue())
+    digest = hashlib.sha256(header_of(stored, values.shape))
     for begin in range(0, len(values), _ROWS_AT_ONCE):
         rows = values[begin : begin + _ROWS_AT_ONCE]
         digest.update(np.ascontiguousarray(rows, stored).reshape(-1).data)
     return digest.hexdigest()
-
-
-def _write_header(file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-    header = {
-        "descr": npy.dtype_to_descr(dtype),
-        "fortran_order": False,
-        "shape": shape,
-    }
-    npy.write_array_header_1_0(file, header)

@@ -1,5 +1,7 @@
 """Folders and result files appear whole or not at all."""
 
+import hashlib
+import io
 import os
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import pytest
 from data.folder.tables import names_in
 from gsebo.data.column_files import open_output, parquet_writer, write_columns
 from gsebo.data.folder_writer import FolderWriter
-from gsebo.data.npy_stream import NpyWriter, chunks, read_header
+from gsebo.data.npy_stream import NpyReader, NpyWriter, header_of, map_array
 from gsebo.errors import InvalidInput
 
 STARTS_WITHIN = 120.0
@@ -81,10 +83,24 @@ def test_arrays_that_grow(tmp_path: Path) -> None:
     loaded = np.load(tmp_path / "a.npy", allow_pickle=False)
     assert loaded.dtype.str == "<f8"
     np.testing.assert_array_equal(loaded, whole)
-    header = read_header(tmp_path / "a.npy")
-    for rows in (1, 7, 5000):
-        pieces = list(chunks(tmp_path / "a.npy", header, rows))
-        np.testing.assert_array_equal(np.concatenate(pieces), whole)
+    path, shape = tmp_path / "a.npy", (1008, 2)
+    np.testing.assert_array_equal(map_array(path, "<f8", shape), whole)
+    for at_once in (1, 7, 5000):
+        reader = NpyReader(path, "<f8", shape, "a")
+        begins, pieces = zip(*reader.pieces(at_once), strict=True)
+        assert begins[:2] == (0, at_once)[: len(begins)]
+        np.testing.assert_array_equal(np.concatenate(pieces), whole.reshape(-1))
+        assert reader.digest() == hashlib.sha256(path.read_bytes()).hexdigest()
+        reader.close()
+
+
+@pytest.mark.parametrize("dtype", ["<f2", "<f8", "<i4", "|i1", "|b1"])
+@pytest.mark.parametrize("shape", [(0,), (41,), (10**9,), (3, 5), (99, 10**12)])
+def test_headers_are_those_of_numpy(dtype: str, shape: tuple[int, ...]) -> None:
+    file = io.BytesIO()
+    header = {"descr": dtype, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    assert header_of(dtype, shape) == file.getvalue()
 
 
 def test_an_output_that_is_filled_in_any_order(tmp_path: Path) -> None:
