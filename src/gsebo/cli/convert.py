@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from gsebo.cli.options import DataDir, Json, Normalize, Quiet, Seed
 from gsebo.cli.output import messages, print_json, print_table
-from gsebo.errors import InvalidInput
+from gsebo.errors import InvalidInput, escaped
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -109,7 +109,7 @@ def convert(
             whole = load(str(graph), data_dir=data_dir, normalize=normalize)
             whole = _with_masks(whole, split, seed)
             name = whole.meta["name"]
-            folder = write_folder(whole, out, facts={"made_from": [name]})
+            folder = write_folder(whole, out, facts={"made_from": [escaped(name)]})
         else:
             folder = convert_tables(
                 edges, out, nodes=nodes, options=options, progress=progress.tell
@@ -160,11 +160,15 @@ def verify_folder(path: Path, json: bool) -> None:
     from gsebo.data.folder import GraphFolder
 
     try:
-        GraphFolder.open(path).verify()
+        GraphFolder.open(path, anew=True)
         ok, message = True, "undamaged."
     except InvalidInput as error:
         ok, message = False, str(error)
-    row = {"name": path.name, "where": "folder", "path": str(path)}
+    row = {
+        "name": escaped(path.name),
+        "where": "folder",
+        "path": escaped(str(path)),
+    }
     if json:
         print_json({"datasets": [{**row, "ok": ok, "message": message}]})
     else:
@@ -234,7 +238,7 @@ def _show(folder: "GraphFolder", json: bool) -> None:
     manifest = folder.manifest
     size = sum(file.stat().st_size for file in folder.path.iterdir())
     row: dict[str, Any] = {
-        "path": str(folder.path),
+        "path": escaped(str(folder.path)),
         "nodes": manifest.num_nodes,
         "edges": manifest.num_edges,
         "features": manifest.num_features,
@@ -252,7 +256,7 @@ def _show(folder: "GraphFolder", json: bool) -> None:
             f"{manifest.facts['features_made']}"
         )
     if left_out := manifest.facts.get("columns_left_out"):
-        messages.note(f"These columns were left out: {', '.join(left_out)}")
+        messages.note(f"These columns were left out: {escaped(', '.join(left_out))}")
 
 
 def _in_words(facts: dict[str, Any]) -> list[tuple[str, Any]]:

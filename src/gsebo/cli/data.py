@@ -1,5 +1,6 @@
 """``gsebo data``: where datasets are, getting them, checking them."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -115,7 +116,7 @@ def _is_other_folder(name: str) -> bool:
     from gsebo.data import DATASETS
     from gsebo.lookup import normalise
 
-    return Path(name).is_dir() and normalise(name) not in DATASETS
+    return os.path.isdir(name) and normalise(name) not in DATASETS
 
 
 register(data_app)

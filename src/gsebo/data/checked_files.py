@@ -25,6 +25,8 @@ _TICK, _COARSE_TICK = 10**8, 25 * 10**8
 # How long to wait for another process that reads the same: seconds, bytes in a second.
 _PATIENCE, _SLOWEST = 10.0, 10**7
 _POLL = 0.02
+# What a cache raises that is not there, not ours, or in no place at all.
+_UNUSABLE = (InvalidInput, OSError, RuntimeError, ValueError)
 
 _PASSED: set[str] = set()
 
@@ -106,7 +108,7 @@ class CheckedFiles:
         key = self._key(rule)
         _PASSED.add(key)
         if self._is_large:
-            with suppress(InvalidInput, OSError, RuntimeError):
+            with suppress(*_UNUSABLE):
                 write_atomically(_place(key), key.encode())
 
     def _known(self, rule: str) -> bool:
@@ -115,7 +117,7 @@ class CheckedFiles:
             return True
         if not self._is_large:
             return False
-        with suppress(InvalidInput, OSError, RuntimeError):
+        with suppress(*_UNUSABLE):
             if read_bytes(_place(key), "a note of gsebo", len(key)) == key.encode():
                 _PASSED.add(key)
                 return True
@@ -149,7 +151,7 @@ class CheckedFiles:
         """
         lock = None
         if self._is_large and os.name == "posix":
-            with suppress(OSError, RuntimeError):
+            with suppress(*_UNUSABLE):
                 path = _place(self._key(rule)).with_suffix(".lock")
                 path.parent.mkdir(parents=True, exist_ok=True)
                 lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o666)

@@ -18,9 +18,11 @@ from gsebo.data import validate
 from gsebo.data.arrays import CSRArrays, GraphArrays
 from gsebo.data.folder import GraphFolder
 from gsebo.data.folder_arrays import checksums
-from gsebo.errors import InvalidInput
+from gsebo.data.folder_manifest import Manifest
+from gsebo.errors import InvalidInput, escaped
 from gsebo.methods.large_model import LargeModel, Room
 from gsebo.methods.prepare import NetworkChoices
+from gsebo.sparse.tape.budget import require_memory
 from gsebo.training import Progress
 from gsebo.training.layerwise import require_layers
 
@@ -93,6 +95,13 @@ def learnable(folder: GraphFolder) -> GraphArrays:
     Raises:
         InvalidInput: Something is missing.
     """
+    place, nodes = escaped(str(folder.path)), folder.manifest.num_nodes
+    classes, most = folder.manifest.num_classes or 0, max(nodes, 2)
+    if classes > most:
+        raise InvalidInput(
+            f"the graph in {place} has {classes} classes for {nodes} nodes; expected "
+            f"{most} at most, numbered 0, 1, 2 and so on."
+        )
     arrays = folder.arrays()
     for name, found in (
         ("y", arrays.y),
@@ -101,7 +110,7 @@ def learnable(folder: GraphFolder) -> GraphArrays:
     ):
         if found is None or (name != "y" and not _any(found)):
             raise InvalidInput(
-                f"the graph in {folder.path} has no {name}; expected labels, and nodes "
+                f"the graph in {place} has no {name}; expected labels, and nodes "
                 "to train and to validate on."
             )
     assert arrays.y is not None and arrays.train is not None
@@ -111,7 +120,7 @@ def learnable(folder: GraphFolder) -> GraphArrays:
         if (arrays.y[rows][used] < 0).any():
             first = begin + int(np.flatnonzero(used & (arrays.y[rows] < 0))[0])
             raise InvalidInput(
-                f"node {first} of {folder.path} is in a mask and has no label; "
+                f"node {first} of {place} is in a mask and has no label; "
                 "expected a class for every training and validation node."
             )
     arrays.release()
@@ -135,9 +144,28 @@ def build(
     assert manifest.num_classes is not None
     dtype = torch.float64 if manifest.dtype == "float64" else torch.float32
     with torch.random.fork_rng(devices=[]):
+        if isinstance(network.backbone, str):
+            _require_room(network, manifest, dtype.itemsize, device)
         torch.manual_seed(seed)
         # Drawn on the CPU, so that every device starts from the same weights.
         backbone = network.build(manifest.num_features, manifest.num_classes)
     # Known before a long training rather than after it.
     require_layers(backbone)
     return backbone.to(device, dtype)
+
+
+def _require_room(
+    network: NetworkChoices, manifest: Manifest, item: int, device: torch.device
+) -> None:
+    """Raise if features or classes are so many that the network cannot be trained."""
+    classes = manifest.num_classes or 0
+    with torch.device("meta"):
+        # Without memory: weights have shapes and no numbers.
+        weights = network.build(manifest.num_features, classes).parameters()
+        numbers = sum(weight.numel() for weight in weights)
+    batch = min(manifest.num_nodes, _SMALL_BATCH) * classes
+    # Weights, gradients and two moments; predictions with their gradients.
+    require_memory((4 * numbers + 2 * batch) * item, device)
+
+
+_SMALL_BATCH = 256
