@@ -125,5 +125,5 @@ def _is_path(name_or_path: str | PathLike[str]) -> bool:
     return (
         name_or_path.endswith(".npz")
         or any(separator in name_or_path for separator in separators)
-        or Path(name_or_path).is_file()
+        or os.path.isfile(name_or_path)
     )
