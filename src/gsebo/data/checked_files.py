@@ -26,7 +26,7 @@ _TICK, _COARSE_TICK = 10**8, 25 * 10**8
 _PATIENCE, _SLOWEST = 10.0, 10**7
 _POLL = 0.02
 # What a cache raises that is not there, not ours, or in no place at all.
-_UNUSABLE = (InvalidInput, OSError, RuntimeError, ValueError)
+_UNUSABLE = (OSError, RuntimeError, ValueError)
 
 _PASSED: set[str] = set()
 

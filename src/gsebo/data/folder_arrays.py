@@ -6,16 +6,20 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch_geometric.data import Data
 
 from gsebo.data.arrays import Array, CSRArrays, GraphArrays
 from gsebo.data.canonical import canonicalise
 from gsebo.data.folder import GraphFolder
+from gsebo.data.folder_manifest import MASKS
 from gsebo.data.folder_writer import FolderWriter
 from gsebo.data.npy_stream import sha256_of_array
 from gsebo.data.validate import validate
+from gsebo.errors import InvalidInput
 
 _ROWS_AT_ONCE = 2**16
+_FLOATS = (torch.float16, torch.float32, torch.float64)
 LOG_DEGREE = "log(1 + edges into the node)"
 """What is said of the one feature of a graph that came without features."""
 
@@ -82,6 +86,7 @@ def count_classes(
 def _laid_out(data: Data) -> tuple[GraphArrays, dict[str, Any]]:
     """The arrays of a graph, and what became of its edges and features."""
     validate(data, labels_needed=False, features_needed=False)
+    _check_storable(data)
     source, target = data.edge_index
     counted: dict[str, Any] = {}
     if "x" not in data or data.x is None:
@@ -97,6 +102,22 @@ def _laid_out(data: Data) -> tuple[GraphArrays, dict[str, Any]]:
     counted["self_loops_dropped"] = loops
     counted["duplicates_merged"] = len(source) - loops - arrays.num_edges
     return arrays, counted
+
+
+def _check_storable(data: Data) -> None:
+    """Raise for what memory may hold and files cannot."""
+    for name in ("y", *MASKS):
+        held = getattr(data, name, None)
+        plain = isinstance(held, Tensor) and held.layout == torch.strided
+        if held is not None and not plain:
+            kind = held.layout if isinstance(held, Tensor) else type(held).__name__
+            raise InvalidInput(f"expected {name} as a dense tensor, got {kind}.")
+    x = data.x if "x" in data else None
+    if x is not None and x.dtype not in _FLOATS:
+        raise InvalidInput(
+            f"x is of {x.dtype}, which files of arrays do not know; expected float16, "
+            "float32 or float64."
+        )
 
 
 def _named(arrays: GraphArrays) -> dict[str, Array]:

@@ -17,6 +17,7 @@ from gsebo.data.folder_manifest import MANIFEST, MASKS, Manifest
 from gsebo.data.npy_stream import Array, NpyReader, map_array
 from gsebo.errors import InvalidInput, escaped
 from gsebo.files import checksum
+from gsebo.version import __version__
 
 _WHAT = "an array of a graph folder"
 _VALUES_AT_ONCE = 2**18
@@ -46,8 +47,8 @@ def array_files(folder: Path, manifest: Manifest) -> CheckedFiles:
 
 
 def rule_of(manifest: Manifest) -> str:
-    """What arrays that pass were compared with."""
-    return f"graph folder\n{manifest.text()}"
+    """What arrays that pass were compared with; the rules may change with versions."""
+    return f"graph folder, gsebo {__version__}\n{manifest.text()}"
 
 
 def read_through(folder: Path, manifest: Manifest, shown: Path) -> dict[str, str]:

@@ -114,7 +114,20 @@ def test_bad_graphs_are_refused_and_leave_nothing(graph: Data, tmp_path: Path) -
     bad_edges, bad_mask = graph.clone(), graph.clone()
     bad_edges.edge_index = graph.edge_index + 3
     bad_mask.train_mask = torch.ones(4, dtype=torch.bool)
-    for bad, what in ((bad_edges, "edge_index"), (bad_mask, "train_mask")):
+    cases = [(bad_edges, "edge_index"), (bad_mask, "train_mask")]
+    for key, value in (
+        ("x", graph.x.bfloat16()),
+        ("y", graph.y.tolist()),
+        ("y", graph.y.float()),
+        ("y", graph.y.to_sparse()),
+        ("y", graph.y[:, None]),
+        ("val_mask", graph.val_mask.long()),
+        ("node_id", graph.y),
+    ):
+        bad = graph.clone()
+        bad[key] = value
+        cases.append((bad, key))
+    for bad, what in cases:
         with pytest.raises(InvalidInput, match=what):
             write_folder(bad, tmp_path / "g")
     assert names_in(tmp_path) == []
