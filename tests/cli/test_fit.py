@@ -170,7 +170,7 @@ def test_a_preset_gives_way_to_set(command: Command, graph_file: Path) -> None:
 
 
 def test_a_graph_that_was_kept_is_said_to_be(command: Command) -> None:
-    steps = ("--set", "max_outer_steps=16", "--noise", 20_000, "--seed", 0)
+    steps = ("--set", "max_outer_steps=30", "--noise", 20_000, "--seed", 0)
     result = command("fit", "cora", *steps)
     assert result.exit_code == 0 and "No strength was changed" in result.stderr
     result = command("fit", "cora", "--set", "max_outer_steps=2", "--seed", 0)
