@@ -4,23 +4,22 @@ import pytest
 import torch
 from tests.sparse.test_reach import random_pattern
 
-from gsebo import GSEBO, InvalidInput, generate_graph
+from gsebo import GSEBO, InvalidInput, generate_graph, memory
 from gsebo.sparse.kernels import reference
-from gsebo.sparse.tape import budget
 
 
 def test_a_fit_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     data = generate_graph(50, split="random:20/30/50")
     model = GSEBO(device="cpu", max_outer_steps=1, random_state=0)
-    monkeypatch.setattr(budget, "free_memory", lambda device: 1000)
+    monkeypatch.setattr(memory, "free_memory", lambda device: 1000)
     with pytest.raises(InvalidInput, match=r"takes about .* GB more on cpu, where 0.0"):
         model.fit(data)
-    monkeypatch.setattr(budget, "free_memory", lambda device: None)
+    monkeypatch.setattr(memory, "free_memory", lambda device: None)
     model.fit(data)
 
 
 def test_this_machine_has_some_memory() -> None:
-    free = budget.free_memory(torch.device("cpu"))
+    free = memory.free_memory(torch.device("cpu"))
     assert free is None or free > 2**20
 
 

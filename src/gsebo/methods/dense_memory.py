@@ -3,7 +3,7 @@
 import torch
 
 from gsebo.errors import InvalidInput
-from gsebo.sparse.tape.budget import free_memory
+from gsebo.memory import free_memory
 
 _GIGABYTE = 1e9
 

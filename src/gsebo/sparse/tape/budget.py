@@ -1,18 +1,12 @@
-"""How much memory a program takes, and whether there is as much, before it is taken."""
+"""How much memory a program takes, before it is taken."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import torch
 
-from gsebo.errors import InvalidInput
 from gsebo.sparse.symbol import Attend
 from gsebo.sparse.tape.reach import Reach
 from gsebo.sparse.tape.trace import Tape
-
-_MEMORY_INFO = Path("/proc/meminfo")
 
 
 def program_bytes(
@@ -53,31 +47,3 @@ def program_bytes(
     # The weights, their tangents, the gradients, and a weight beside its tangent.
     numbers += 5 * replicas * size
     return numbers * item + indices * 8
-
-
-def require_memory(needed: int, device: torch.device) -> None:
-    """Refuse what does not fit, in one sentence and before anything is allocated."""
-    free = free_memory(device)
-    if free is not None and needed > free:
-        raise InvalidInput(
-            f"training takes about {needed / 1e9:.1f} GB more on {device}, where "
-            f"{free / 1e9:.1f} GB are free; expected a smaller graph, fewer channels "
-            "or replicas, or more memory."
-        )
-
-
-def free_memory(device: torch.device) -> int | None:
-    """Bytes that can still be allocated, or None where the system does not tell."""
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        # What torch holds without using it is free as well.
-        reserved = torch.cuda.memory_reserved(device)
-        return free + reserved - torch.cuda.memory_allocated(device)
-    if _MEMORY_INFO.is_file():
-        for line in _MEMORY_INFO.read_text("utf-8").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return None

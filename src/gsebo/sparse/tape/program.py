@@ -8,9 +8,10 @@ from typing import final
 
 from torch import Tensor
 
+from gsebo.memory import require_memory
 from gsebo.sparse.features import SparseFeatures
 from gsebo.sparse.tape.bind import Binder, Call
-from gsebo.sparse.tape.budget import program_bytes, require_memory
+from gsebo.sparse.tape.budget import program_bytes
 from gsebo.sparse.tape.cuda_graph import GraphedCalls
 from gsebo.sparse.tape.memory import Randomness, Results, Weights
 from gsebo.sparse.tape.reach import Reach

@@ -1,0 +1,81 @@
+"""Whether there is as much memory as something takes, before it is taken."""
+
+import os
+from pathlib import Path
+
+import torch
+
+from gsebo.errors import InvalidInput
+
+_MEMORY_INFO = Path("/proc/meminfo")
+_OWN_PAGES = Path("/proc/self/statm")
+_GIGABYTE = 1e9
+CPU = torch.device("cpu")
+
+
+def require_memory(
+    needed: int,
+    device: torch.device = CPU,
+    *,
+    what: str = "training",
+    instead: str = "a smaller graph, fewer channels or replicas",
+) -> None:
+    """Refuse what does not fit, in one sentence and before anything is allocated.
+
+    Args:
+        needed: Bytes.
+        device: Where they would be.
+        what: What takes them, for the message.
+        instead: What would take fewer.
+    """
+    free = free_memory(device)
+    if free is not None and needed > free:
+        raise InvalidInput(
+            f"{what} takes about {in_words(needed)} more on {device}, where "
+            f"{in_words(free)} are free; expected {instead}, or more memory."
+        )
+
+
+def in_words(size: int) -> str:
+    """Bytes as a person reads them.
+
+    >>> in_words(2_500_000_000), in_words(10**30)
+    ('2.5 GB', '1e+21 GB')
+    """
+    return f"{size / _GIGABYTE:{'.1f' if size < 10**15 else '.0e'}} GB"
+
+
+def free_memory(device: torch.device = CPU) -> int | None:
+    """Bytes that can still be allocated, or None where the system does not tell."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        # What torch holds without using it is free as well.
+        reserved = torch.cuda.memory_reserved(device)
+        return free + reserved - torch.cuda.memory_allocated(device)
+    bounds = [each for each in (_of_the_machine(), _of_the_process()) if each]
+    return min(bounds) if bounds else None
+
+
+def _of_the_machine() -> int | None:
+    if _MEMORY_INFO.is_file():
+        for line in _MEMORY_INFO.read_text("utf-8").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _of_the_process() -> int | None:
+    """What a limit on addresses leaves (``ulimit -v``), where there is one."""
+    try:
+        import resource
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if limit == resource.RLIM_INFINITY:
+            return None
+        held = int(_OWN_PAGES.read_text("ascii").split()[0])
+        return max(limit - held * resource.getpagesize(), 1)
+    except (ImportError, OSError, ValueError):
+        return None
