@@ -5,9 +5,10 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import TypeVar
 
-from gsebo.errors import InvalidInput
+from gsebo.errors import InvalidInput, escaped
 
 T = TypeVar("T")
+_LONGEST = 100
 
 
 @lru_cache(maxsize=4096)
@@ -44,6 +45,7 @@ def own_name(kind: str, name: str, choices: Mapping[str, T]) -> str:
 def unknown_name(kind: str, name: str, choices: Mapping[str, T]) -> str:
     """Say which name was not found, what is nearest, and what there is."""
     by_name = {normalise(key): key for key in choices}
-    nearest = get_close_matches(normalise(name), by_name, n=1, cutoff=0.5)
+    nearest = get_close_matches(normalise(name[:_LONGEST]), by_name, n=1, cutoff=0.5)
     hint = f", did you mean {by_name[nearest[0]]!r}?" if nearest else "."
-    return f"unknown {kind} {name!r}{hint} Expected one of: {', '.join(choices)}."
+    shown = f"'{escaped(name, longest=_LONGEST)}'"
+    return f"unknown {kind} {shown}{hint} Expected one of: {', '.join(choices)}."

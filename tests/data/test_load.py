@@ -71,7 +71,7 @@ def test_an_existing_file_without_suffix_is_a_path(
 
 @pytest.mark.parametrize("path", ["absent.npz", "folder/absent", "~/absent.npz"])
 def test_a_path_that_is_not_there(path: str) -> None:
-    with pytest.raises(InvalidInput, match="no file"):
+    with pytest.raises(InvalidInput, match="no such file"):
         load(path)
 
 

@@ -160,7 +160,7 @@ BROKEN: list[tuple[Changes, str]] = [
     ({"train_mask": np.ones(3)}, "expected bool"),
     ({"train_mask": np.ones(2, dtype=bool)}, r"shape \[3\]"),
     ({"val_masks": np.ones(3, dtype=bool)}, r"shape \[any, 3\]"),
-    ({"meta": np.array("{")}, "not JSON"),
+    ({"meta": np.array("{")}, "no JSON"),
     ({"meta": np.array("[1]")}, "JSON object"),
 ]
 
@@ -176,7 +176,7 @@ def test_broken_file_is_refused_in_one_sentence(
 
 
 def test_not_a_file(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="no file"):
+    with pytest.raises(InvalidInput, match="no such file"):
         load_npz(tmp_path / "absent.npz")
     with pytest.raises(InvalidInput, match="folder"):
         load_npz(tmp_path)

@@ -10,15 +10,11 @@ from numpy.typing import NDArray
 from gsebo.data.edge_sort import LARGEST_COUNT, EdgeSorter
 from gsebo.data.folder_writer import FolderWriter
 from gsebo.data.node_numbers import NodeNumbers
+from gsebo.data.sizes import most_nodes
 from gsebo.data.table_rows import INTEGER, Progress, RowBatch, TableFile, first_true
 from gsebo.errors import InvalidInput
 
 Ints = NDArray[np.int64]
-
-# Nodes per edge up to which the largest number is taken to say how many nodes there
-# are; beyond it, numbers are more likely names.
-_MOST_NODES_PER_EDGE = 64
-_FEW_NODES = 10**6
 
 
 @final
@@ -106,7 +102,7 @@ class EdgeReader:
         if self._num_nodes is not None:
             return self._num_nodes
         found, rows = self.counts.highest + 1, self.counts.rows
-        if found > max(_MOST_NODES_PER_EDGE * rows, _FEW_NODES):
+        if found > most_nodes(rows):
             raise InvalidInput(
                 f"{self._table.path} names node {found - 1} in {rows} rows: expected "
                 "numbers from 0 without large gaps, a node table with ids, or the "

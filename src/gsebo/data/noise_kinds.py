@@ -11,6 +11,7 @@ from gsebo.data.noise import add_inter_class_edges
 from gsebo.data.noise_edges import add_random_edges, remove_edges
 from gsebo.data.noise_features import shuffle_features
 from gsebo.data.noise_labels import replace_labels
+from gsebo.data.validate import require_graph
 from gsebo.errors import InvalidInput
 from gsebo.lookup import own_name
 
@@ -65,6 +66,7 @@ def apply_noise(data: Data, noise: NoiseSpec, seed: int = 0) -> Data:
         InvalidInput: There is no such noise, or the graph is not made for it.
     """
     kind, level = noise_parts(noise)
+    require_graph(data)
     return NOISE_KINDS[kind].apply(data, level, seed) if level else copy(data)
 
 

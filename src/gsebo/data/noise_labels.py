@@ -31,9 +31,16 @@ def replace_labels(data: Data, percent: int, seed: int = 0) -> Data:
             there is one class only.
     """
     for key in ("y", *_LEARNED_FROM):
-        if key not in data or data[key] is None:
+        if key not in data or not isinstance(data[key], torch.Tensor):
             raise InvalidInput(
-                f"the graph has no {key}: expected it, to change labels."
+                f"the graph has no {key}: expected a tensor, to change labels."
+            )
+        given = data[key]
+        fractions = given.is_floating_point() or given.is_complex()
+        if given.dim() != 1 or len(given) != data.num_nodes or fractions:
+            raise InvalidInput(
+                f"{key} has shape {list(given.shape)} and dtype {given.dtype}: "
+                "expected one class or truth value per node, to change labels."
             )
     labels = data.y.cpu().numpy().copy()
     sets = [np.flatnonzero(data[key].cpu().numpy()) for key in _LEARNED_FROM]

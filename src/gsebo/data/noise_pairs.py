@@ -10,8 +10,12 @@ from torch_geometric.data import Data
 from gsebo.data.edge_list import sorted_distinct
 from gsebo.data.seeding import seeded_generator
 from gsebo.errors import InvalidInput
+from gsebo.memory import require_memory
 
 Ints = NDArray[np.int64]
+
+# Of numbers, keys and what sorts them.
+_BYTES_PER_PAIR = 40
 
 
 def add_pairs(data: Data, groups: Ints, count: int, seed: int, kind: str) -> Data:
@@ -46,6 +50,12 @@ def add_pairs(data: Data, groups: Ints, count: int, seed: int, kind: str) -> Dat
             f"{count} {kind} edges to add: expected at most "
             f"{pairs.count - len(taken)}, the pairs that are free."
         )
+    listed = 2 * pairs.count if _are_few(pairs, taken, count) else 3 * count
+    require_memory(
+        _BYTES_PER_PAIR * listed,
+        what=f"drawing {count} {kind} edges",
+        instead="fewer of them",
+    )
     keys = _draw(pairs, taken, count, seeded_generator(seed))
     added = torch.from_numpy(np.stack([keys // len(groups), keys % len(groups)]))
     added = added.to(data.edge_index)
@@ -82,13 +92,18 @@ class _PairsBetween:
         return pair_keys(self.by_group[[first, partner]], self.num_nodes)
 
 
+def _are_few(pairs: _PairsBetween, taken: Ints, count: int) -> bool:
+    """Whether free pairs are listed, because most that are drawn would not be free."""
+    return pairs.count <= 4 * (count + len(taken))
+
+
 def _draw(
     pairs: _PairsBetween, taken: Ints, count: int, generator: np.random.Generator
 ) -> Ints:
     """Draw free pairs: from their list when few are free, else by rejection."""
     if count == 0:
         return np.empty(0, dtype=np.int64)
-    if pairs.count <= 4 * (count + len(taken)):
+    if _are_few(pairs, taken, count):
         every = sorted_distinct(pairs.keys(np.arange(2 * pairs.count)))
         free = every[~np.isin(every, taken, assume_unique=True)]
         return generator.choice(free, count, replace=False)

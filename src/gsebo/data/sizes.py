@@ -1,9 +1,15 @@
 """How many nodes a graph has, where there are no features to count."""
 
 import copy
+from numbers import Integral
 
 from torch import Tensor
 from torch_geometric.data import Data
+
+from gsebo.errors import InvalidInput
+
+_MOST_NODES_PER_EDGE = 64
+_FEW_NODES = 10**6
 
 
 def num_nodes_without_features(data: Data) -> int:
@@ -13,11 +19,23 @@ def num_nodes_without_features(data: Data) -> int:
     the largest node of an edge.
     """
     if "num_nodes" in data and data.num_nodes is not None:
+        if not isinstance(data.num_nodes, Integral):
+            raise InvalidInput(
+                f"num_nodes={data.num_nodes!r:.40} given: expected a whole number."
+            )
         return int(data.num_nodes)
     for key in ("y", "train_mask", "val_mask", "test_mask"):
         if key in data and isinstance(data[key], Tensor) and data[key].dim():
             return int(data[key].shape[0])
     return int(data.edge_index.max()) + 1
+
+
+def most_nodes(num_edges: int) -> int:
+    """Number of nodes up to which so many edges are believed to join them.
+
+    Beyond it, numbers of nodes are more likely names, or a slip.
+    """
+    return max(_FEW_NODES, _MOST_NODES_PER_EDGE * num_edges)
 
 
 def sized(data: Data) -> Data:

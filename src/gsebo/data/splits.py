@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 
 from gsebo.data.node_match import node_ids
 from gsebo.data.seeding import seeded_generator
-from gsebo.errors import InvalidInput
+from gsebo.errors import InvalidInput, escaped
 from gsebo.lookup import lookup, normalise, own_name
 
 Nodes = NDArray[np.int64]
@@ -18,6 +18,8 @@ Split = tuple[Nodes, Nodes, Nodes]
 
 _MASKS = ("train_mask", "val_mask", "test_mask")
 _ROW_BY_SEED = "seed"
+_LONGEST_NAME = 100
+_MOST_PARTS = 10
 
 
 def apply_split(data: Data, name: str, seed: int = 0) -> Data:
@@ -48,9 +50,22 @@ def apply_split(data: Data, name: str, seed: int = 0) -> Data:
     Raises:
         InvalidInput: The name is unknown or the graph is too small for the split.
     """
+    require_split_name(name)
     kind, _, detail = name.partition(":")
     make = lookup("split", kind, _SPLITS)
     return make(data, detail.strip(), seed)
+
+
+def require_split_name(name: str) -> None:
+    """Raise for what is no name, or one of splits within splits without end."""
+    if not isinstance(name, str):
+        raise InvalidInput(f"split {name!r:.40}: expected a name, such as 'file'.")
+    if len(name) > _LONGEST_NAME or name.count(":") > _MOST_PARTS:
+        raise InvalidInput(
+            f"split '{escaped(name, longest=40)}' has {len(name)} characters and "
+            f"{name.count(':') + 1} parts: expected up to {_LONGEST_NAME} and "
+            f"{_MOST_PARTS + 1}."
+        )
 
 
 def is_drawn(name: str) -> bool:
@@ -59,6 +74,7 @@ def is_drawn(name: str) -> bool:
     >>> is_drawn("random:10/20/70"), is_drawn("file"), is_drawn("file:seed")
     (True, False, True)
     """
+    require_split_name(name)
     kind, _, detail = name.partition(":")
     own = own_name("split", kind, _SPLITS)
     return own in _DRAWN or (own == "file" and normalise(detail) == _ROW_BY_SEED)
@@ -66,17 +82,36 @@ def is_drawn(name: str) -> bool:
 
 def _from_file(data: Data, detail: str, seed: int) -> Data:
     keys = [f"{key}s" for key in _MASKS] if detail else list(_MASKS)
-    missing = [key for key in keys if key not in data]
+    missing = [key for key in keys if key not in data or data[key] is None]
     # A single split without test nodes can still be trained on.
     if missing and (detail or missing != ["test_mask"]):
         raise InvalidInput(f"the graph came without {missing[0]}: expected a file's.")
     if not detail:
         return copy(data)
+    for key in keys:
+        if not _is_mask(data[key], 2):
+            raise InvalidInput(f"{key} is no table: expected bool [splits, nodes].")
     row = _row(detail, seed, min(len(data[key]) for key in keys))
     split = copy(data)
     for mask, table in zip(_MASKS, keys, strict=True):
         split[mask] = data[table][row].clone()
     return split
+
+
+def _is_mask(value: object, sides: int) -> bool:
+    return (
+        isinstance(value, torch.Tensor)
+        and value.layout == torch.strided
+        and value.dtype == torch.bool
+        and value.dim() == sides
+    )
+
+
+def _nodes_of(data: Data, key: str) -> Nodes:
+    """The nodes of a mask that came with a graph."""
+    if not _is_mask(data[key], 1):
+        raise InvalidInput(f"{key} is no mask: expected bool [nodes].")
+    return np.flatnonzero(data[key].cpu().numpy())
 
 
 def _row(detail: str, seed: int, num_rows: int) -> int:
@@ -134,9 +169,9 @@ def _random(data: Data, detail: str, seed: int) -> Data:
 
 def _halves(data: Data, detail: str, seed: int) -> Data:
     base = apply_split(data, detail or "file", seed)
-    nodes = np.flatnonzero(base.val_mask.cpu().numpy())
+    nodes = _nodes_of(base, "val_mask")
     order = seeded_generator(seed).permutation(nodes)
-    train = np.flatnonzero(base.train_mask.cpu().numpy())
+    train = _nodes_of(base, "train_mask")
     half = len(order) // 2
     return _with_masks(base, (train, order[:half], order[half:]), "halves")
 
@@ -147,7 +182,7 @@ def _seen(data: Data, detail: str, seed: int, kind: str = "seen") -> Data:
     base = apply_split(data, name or "file", seed)
     if "test_mask" not in base or base.test_mask is None:
         raise InvalidInput(f"the split {name!r} has no test nodes: expected some.")
-    tested = np.flatnonzero(base.test_mask.cpu().numpy())
+    tested = _nodes_of(base, "test_mask")
     count = len(tested) * percentage // 100
     if not 0 < count <= len(tested):
         raise InvalidInput(
@@ -203,7 +238,9 @@ def _members_of_each_class(labels: Nodes, order: Nodes) -> list[Nodes]:
 def _labels(data: Data) -> Nodes:
     if "y" not in data or data.y is None:
         raise InvalidInput("the graph has no y: expected labels, to make a split.")
-    labels = data.y.cpu().numpy()
+    if not isinstance(data.y, torch.Tensor) or data.y.layout != torch.strided:
+        raise InvalidInput("y is no dense tensor: expected labels, to make a split.")
+    labels = data.y.detach().cpu().numpy()
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or not (labels >= 0).any():
         raise InvalidInput(
             f"y has shape {list(labels.shape)} and dtype {labels.dtype}: "

@@ -2,12 +2,14 @@
 
 import warnings
 from itertools import combinations
+from numbers import Integral
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gsebo.data.sizes import num_nodes_without_features
+from gsebo.data.features import require_features, require_numbers
+from gsebo.data.sizes import most_nodes, num_nodes_without_features
 from gsebo.errors import InputWarning, InvalidInput
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -31,20 +33,42 @@ def validate(
     Raises:
         InvalidInput: The graph cannot be used; the message says what was expected.
     """
-    if not isinstance(data, Data):
-        raise InvalidInput(
-            f"expected a torch_geometric.data.Data object, got {type(data).__name__}."
-        )
-    if features_needed or _present(data, "x"):
-        num_nodes = _check_features(_tensor(data, "x"))
-    else:
-        num_nodes = _count_without_features(data)
-    _check_edges(data, num_nodes)
+    num_nodes = require_graph(data, features_needed=features_needed)
+    if _present(data, "x"):
+        _check_finite(data.x)
+    if bool((data.edge_index[0] == data.edge_index[1]).all()):
+        raise InvalidInput("the graph has only self-loops: expected at least one edge.")
     if _present(data, "node_id"):
         _check_node_ids(_tensor(data, "node_id"), num_nodes)
     if labels_needed:
         _check_labels(data, num_nodes)
     _warn_of_ignored_edge_values(data)
+
+
+def require_graph(data: Data, *, features_needed: bool = False) -> int:
+    """Count the nodes, or raise unless features and edges can be read without harm.
+
+    Labels and masks are not looked at, nor whether anything can be learned.
+
+    Args:
+        data: What a user calls a graph.
+        features_needed: False accepts a graph without ``x``.
+    """
+    if not isinstance(data, Data):
+        raise InvalidInput(
+            f"expected a torch_geometric.data.Data object, got {type(data).__name__}."
+        )
+    if features_needed or _present(data, "x"):
+        x = require_features(_value(data, "x"))
+        if x.shape[0] == 0:
+            raise InvalidInput("the graph is empty: expected at least one node, got 0.")
+        if x.shape[1] == 0:
+            raise InvalidInput("x has no columns: expected at least one feature.")
+        num_nodes = int(x.shape[0])
+    else:
+        num_nodes = _count_without_features(data)
+    _check_edges(data, num_nodes)
+    return num_nodes
 
 
 def num_classes(data: Data) -> int:
@@ -53,46 +77,59 @@ def num_classes(data: Data) -> int:
 
 
 def _tensor(data: Data, key: str) -> Tensor:
-    """Return the tensor called ``key`` or say that it is missing."""
+    """Return the dense tensor called ``key`` or say that it is missing."""
+    value = _value(data, key)
+    if not isinstance(value, Tensor):
+        raise InvalidInput(f"expected {key} as a tensor, got {type(value).__name__}.")
+    if value.is_nested or value.layout != torch.strided:
+        raise InvalidInput(f"expected {key} as a dense tensor, got {value.layout}.")
+    require_numbers(value, key)
+    return value
+
+
+def _value(data: Data, key: str) -> object:
     if not _present(data, key):
         hint = "; only the method auto does without" * (key == "x")
         raise InvalidInput(
             f"the graph has no {key}: expected a tensor called {key!r}{hint}."
         )
-    value = data[key]
-    if not isinstance(value, Tensor):
-        raise InvalidInput(f"expected {key} as a tensor, got {type(value).__name__}.")
-    if key != "x" and value.layout != torch.strided:
-        raise InvalidInput(f"expected {key} as a dense tensor, got {value.layout}.")
-    return value
+    return data[key]
 
 
-def _check_features(x: Tensor) -> int:
-    """Check the feature matrix and return its number of rows."""
-    if x.layout not in (torch.strided, torch.sparse_csr):
-        raise InvalidInput(
-            f"expected x as a dense or sparse_csr tensor, got {x.layout}; "
-            "x.to_sparse_csr() converts it."
-        )
-    if x.dim() != 2:
-        raise InvalidInput(f"expected x as [nodes, features], got shape {_shape(x)}.")
-    if x.shape[0] == 0:
-        raise InvalidInput("the graph is empty: expected at least one node, got 0.")
-    if x.shape[1] == 0:
-        raise InvalidInput("x has no columns: expected at least one feature.")
-    if not x.is_floating_point():
-        raise InvalidInput(f"expected x in floating point, got {x.dtype}; x.float().")
+def _check_finite(x: Tensor) -> None:
     values = x.values() if x.layout == torch.sparse_csr else x
     if not bool(torch.isfinite(values).all()):
         raise InvalidInput("x holds NaN or infinite values: expected finite numbers.")
-    return int(x.shape[0])
 
 
 def _count_without_features(data: Data) -> int:
     """Count the nodes; where the edges are none, the next check says so."""
     edges = data.edge_index if _present(data, "edge_index") else None
-    usable = isinstance(edges, Tensor) and edges.dtype in _INTEGERS and edges.numel()
-    return num_nodes_without_features(data) if usable else 1
+    if not isinstance(edges, Tensor):
+        return 1
+    _tensor(data, "edge_index")
+    if edges.dtype not in _INTEGERS or edges.dim() != 2 or not edges.numel():
+        return 1
+    found = num_nodes_without_features(data)
+    most = most_nodes(edges.shape[1])
+    if not 0 < found <= most:
+        raise InvalidInput(
+            f"the graph counts {found:,} nodes and has no x: expected 1 to {most:,}, "
+            f"as there are {edges.shape[1]:,} edges."
+        )
+    return found
+
+
+def _stated_nodes(data: Data) -> object:
+    """What PyG takes for the number of nodes, which may be anything."""
+    try:
+        return data.num_nodes
+    except Exception as error:
+        # It asks whatever else the user has put beside the features.
+        raise InvalidInput(
+            f"the number of nodes cannot be told ({type(error).__name__}): expected "
+            "one row for each node in everything about nodes."
+        ) from error
 
 
 def _check_edges(data: Data, num_nodes: int) -> None:
@@ -107,21 +144,20 @@ def _check_edges(data: Data, num_nodes: int) -> None:
         raise InvalidInput(f"expected edge_index as integers, got {edges.dtype}.")
     if edges.dim() != 2 or edges.shape[0] != 2:
         raise InvalidInput(f"expected edge_index as [2, edges], got {_shape(edges)}.")
-    if _present(data, "x") and data.num_nodes != num_nodes:
+    stated = _stated_nodes(data) if _present(data, "x") else num_nodes
+    if not isinstance(stated, Integral) or stated != num_nodes:
         raise InvalidInput(
-            f"x has {num_nodes} rows: expected one for each of {data.num_nodes} nodes."
+            f"x has {num_nodes} rows: expected one for each of {stated!r:.40} nodes."
         )
     if edges.shape[1] == 0:
         raise InvalidInput("the graph has no edges: expected at least one.")
-    low, high = int(edges.min()), int(edges.max())
+    low, high = (int(end) for end in edges.aminmax())
     whose = "x has" if _present(data, "x") else "y has"
     if low < 0 or high >= num_nodes:
         raise InvalidInput(
             f"edge_index names node {low if low < 0 else high}: "
             f"expected 0 to {num_nodes - 1}, as {whose} {num_nodes} rows."
         )
-    if bool((edges[0] == edges[1]).all()):
-        raise InvalidInput("the graph has only self-loops: expected at least one edge.")
 
 
 def _check_node_ids(ids: Tensor, num_nodes: int) -> None:
