@@ -64,7 +64,7 @@ def require_features(x: object, *, floating: bool = True) -> Tensor:
         raise InvalidInput(f"expected x in floating point, got {x.dtype}; x.float().")
     require_numbers(x, "x")
     if x.layout == torch.sparse_csr:
-        require_sound_rows(x)
+        _require_sound_rows(x)
     return x
 
 
@@ -92,7 +92,7 @@ def require_numbers(tensor: Tensor, name: str) -> None:
         )
 
 
-def require_sound_rows(x: Tensor) -> None:
+def _require_sound_rows(x: Tensor) -> None:
     """Raise unless the parts of a ``sparse_csr`` matrix fit together.
 
     Whatever reads a matrix follows its row pointers and column numbers unchecked, out
@@ -155,9 +155,8 @@ def features_from_csr(matrix: csr_matrix) -> Tensor:
 
 def features_to_csr(x: Tensor) -> csr_matrix:
     """Return features as a float32 CSR matrix: sorted columns and no stored zeros."""
-    x = x.detach().cpu()
+    x = require_features(x, floating=False).detach().cpu()
     if x.layout == torch.sparse_csr:
-        require_sound_rows(x)
         parts = (x.values().to(torch.float32), x.col_indices(), x.crow_indices())
         arrays = tuple(part.numpy() for part in parts)
         matrix = csr_matrix(arrays, shape=tuple(x.shape), copy=True)
@@ -170,10 +169,10 @@ def features_to_csr(x: Tensor) -> csr_matrix:
 
 def normalise_rows(x: Tensor) -> Tensor:
     """Divide each row by the sum of its absolute values; rows of zeros stay zero."""
+    require_features(x)
     if x.layout != torch.sparse_csr:
         total = x.abs().sum(dim=1, keepdim=True)
         return x / torch.where(total == 0, 1, total)
-    require_sound_rows(x)
     starts, columns, values = x.crow_indices(), x.col_indices(), x.values()
     row = torch.arange(x.shape[0]).repeat_interleave(starts.diff())
     total = torch.zeros(x.shape[0], dtype=values.dtype).index_add(0, row, values.abs())

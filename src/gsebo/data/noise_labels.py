@@ -37,7 +37,7 @@ def replace_labels(data: Data, percent: int, seed: int = 0) -> Data:
             )
         given = data[key]
         fractions = given.is_floating_point() or given.is_complex()
-        if given.dim() != 1 or len(given) != data.num_nodes or fractions:
+        if given.dim() != 1 or len(given) != len(data.y) or fractions:
             raise InvalidInput(
                 f"{key} has shape {list(given.shape)} and dtype {given.dtype}: "
                 "expected one class or truth value per node, to change labels."

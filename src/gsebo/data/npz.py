@@ -37,6 +37,7 @@ from gsebo.data.features import (
     features_from_csr,
     features_to_csr,
     require_features,
+    require_numbers,
     require_used_columns,
 )
 from gsebo.data.npz_archive import Arrays, read_arrays, write_arrays
@@ -251,6 +252,7 @@ def _array(data: Data, key: str) -> NDArray[Any]:
     value = data[key]
     if not isinstance(value, Tensor) or value.layout != torch.strided:
         raise InvalidInput(f"{key} of {_GIVEN} is no dense tensor: expected one.")
+    require_numbers(value, key)
     return value.detach().cpu().numpy()
 
 

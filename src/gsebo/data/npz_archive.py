@@ -145,7 +145,8 @@ def _end_of_member(member: zipfile.ZipInfo, file: BinaryIO, shown: str) -> int:
     name = escaped(member.filename)[:40]
     file.seek(member.header_offset)
     fields = _LOCAL.unpack(file.read(_LOCAL.size))
-    signature, _, flags, method, _, _, checksum, packed, plain, *lengths = fields
+    signature, _, flags, method, _, _, checksum, packed, plain = fields[:9]
+    lengths: tuple[int, ...] = fields[9:]
     written, extra = file.read(lengths[0]), file.read(lengths[1])
     end = member.header_offset + _LOCAL.size + sum(lengths) + member.compress_size
     sizes = (member.compress_size, member.file_size)

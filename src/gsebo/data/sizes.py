@@ -18,12 +18,14 @@ def num_nodes_without_features(data: Data) -> int:
     ``num_nodes`` where it was set, or else the length of ``y``, or else one more than
     the largest node of an edge.
     """
-    if "num_nodes" in data and data.num_nodes is not None:
-        if not isinstance(data.num_nodes, Integral):
+    # As it was set: asked for the number itself, PyG makes its own guesses.
+    stated = data["num_nodes"] if "num_nodes" in data else None
+    if stated is not None:
+        if not isinstance(stated, Integral):
             raise InvalidInput(
-                f"num_nodes={data.num_nodes!r:.40} given: expected a whole number."
+                f"num_nodes={stated!r:.40} given: expected a whole number."
             )
-        return int(data.num_nodes)
+        return int(stated)
     for key in ("y", "train_mask", "val_mask", "test_mask"):
         if key in data and isinstance(data[key], Tensor) and data[key].dim():
             return int(data[key].shape[0])

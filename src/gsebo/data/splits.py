@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
+from gsebo.data.features import require_numbers
 from gsebo.data.node_match import node_ids
 from gsebo.data.seeding import seeded_generator
 from gsebo.errors import InvalidInput, escaped
@@ -240,6 +241,7 @@ def _labels(data: Data) -> Nodes:
         raise InvalidInput("the graph has no y: expected labels, to make a split.")
     if not isinstance(data.y, torch.Tensor) or data.y.layout != torch.strided:
         raise InvalidInput("y is no dense tensor: expected labels, to make a split.")
+    require_numbers(data.y, "y")
     labels = data.y.detach().cpu().numpy()
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or not (labels >= 0).any():
         raise InvalidInput(
