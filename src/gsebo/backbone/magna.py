@@ -207,11 +207,20 @@ class MAGNANet(Backbone):
         return weights
 
 
+# Computed one after the other, and beside each other.
+_MOST = {"hops": 1000, "heads": 1000}
+
+
 def _require_counts(**options: Any) -> None:
     for name, value in options.items():
         whole = isinstance(value, Integral) and not isinstance(value, bool)
         if not whole or value < 1:
             raise InvalidInput(f"{name}={value!r} given; expected an integer >= 1.")
+        if name in _MOST and value > _MOST[name]:
+            raise InvalidInput(
+                f"{name}={value!r:.40} given; expected an integer from 1 to "
+                f"{_MOST[name]}."
+            )
 
 
 def _require_shares(**options: Any) -> None:

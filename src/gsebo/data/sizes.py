@@ -19,7 +19,7 @@ def num_nodes_without_features(data: Data) -> int:
     the largest node of an edge.
     """
     # As it was set: asked for the number itself, PyG makes its own guesses.
-    stated = data["num_nodes"] if "num_nodes" in data else None
+    stated = data.get("num_nodes")
     if stated is not None:
         if not isinstance(stated, Integral):
             raise InvalidInput(

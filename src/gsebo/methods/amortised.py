@@ -33,7 +33,7 @@ from gsebo.methods.parameters import (
 )
 from gsebo.methods.plain_training import PlainTraining
 from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_problem
-from gsebo.methods.schedule import loop_settings, work_of
+from gsebo.methods.schedule import loop_settings, steps_to_walk_back, work_of
 from gsebo.structure import AmortisedStrength
 from gsebo.structure.evidence import evidence_columns
 from gsebo.training import (
@@ -144,6 +144,11 @@ class Amortised(GraphClassifier):
     backbone_options: dict[str, Any] | None = None
     device: str = "auto"
     random_state: int | None = None
+
+    def remembered_steps(self) -> int:
+        """Training steps whose gradients are kept until they are walked back."""
+        engine = make_hypergradient(self.hypergradient, direct_term=self.direct_term)
+        return steps_to_walk_back(engine, self.inner_steps)
 
     def _check_parameters(self) -> None:
         require_count(

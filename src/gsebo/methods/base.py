@@ -21,6 +21,7 @@ from gsebo.data.sizes import sized
 from gsebo.data.unseen import refuse_unseen
 from gsebo.errors import InvalidInput
 from gsebo.lookup import normalise
+from gsebo.memory import require_memory
 from gsebo.methods.folder_fit import FolderOutcome, large_probabilities, on_folders
 from gsebo.methods.outcome import Outcome
 from gsebo.methods.parameters import require_count, require_seed
@@ -141,12 +142,14 @@ class GraphClassifier(BaseEstimator, ABC):
         join_others(device)
         if isinstance(data, GraphFolder):
             if (method := on_folders(self)) is not None:
+                self._require_room(data, 1, device)
                 run = Run(self, data, seed, device, checkpoint, watcher)
                 return self._store_large(method.train_on_folder(data, run), run)
             data = data.to_data()
         validate(data, features_needed=self.needs_features)
         data = sized(data)
         refuse_unseen(data)
+        self._require_room(data, replicas, device)
         runs = [
             Run(self, data, seed + number, device, checkpoint, watcher)
             for number in range(replicas)
@@ -161,6 +164,38 @@ class GraphClassifier(BaseEstimator, ABC):
             other.replicas_ = [other]
             self.replicas_.append(other)
         return self
+
+    def remembered_steps(self) -> int:
+        """Training steps whose gradients are kept until they are walked back."""
+        return 0
+
+    def _require_room(
+        self, data: Data | GraphFolder, replicas: int, device: torch.device
+    ) -> None:
+        """Raise if the least that the fits have to hold is more than there is.
+
+        What a fit takes is known when its network has been laid over the graph; here it
+        is what it takes at any rate, before the first of its networks is made.
+        """
+        numbers, item, network = 0, 4, self.network()
+        if isinstance(data, GraphFolder):
+            columns, classes = data.manifest.num_features, data.manifest.num_classes
+        else:
+            columns = data.x.shape[1] if "x" in data and data.x is not None else 1
+            item = 8 if columns > 1 and data.x.dtype == torch.float64 else 4
+            classes = num_classes(data)
+            numbers = data.num_nodes * classes
+            if getattr(self, "batch_size", None) is None:
+                numbers += (
+                    data.num_nodes * network.hidden_channels * (network.num_layers - 1)
+                )
+        weights = network.count_weights(columns, classes or 1) or 0
+        numbers += (_COPIES_OF_WEIGHTS + self.remembered_steps()) * weights
+        require_memory(
+            int(replicas) * int(numbers) * item,
+            device,
+            instead="a smaller graph, fewer channels, layers, inner steps or replicas",
+        )
 
     def _store_large(self, outcome: FolderOutcome, run: Run) -> Self:
         model, progress = outcome
@@ -255,6 +290,8 @@ class GraphClassifier(BaseEstimator, ABC):
         save_model(self, Path(folder), dataset)
 
 
+# Themselves, a gradient, two moments, and the best so far.
+_COPIES_OF_WEIGHTS = 5
 # What only a fit on a graph in memory leaves.
 _IN_MEMORY = (
     "model_",

@@ -27,6 +27,7 @@ from gsebo.methods.schedule import (
     StopOn,
     loop_settings,
     outer_and_stopping_nodes,
+    steps_to_walk_back,
     work_of,
 )
 from gsebo.structure import Structure, make_structure
@@ -162,6 +163,11 @@ class GSEBO(GraphClassifier):
         self.backbone_options = backbone_options
         self.device = device
         self.random_state = random_state
+
+    def remembered_steps(self) -> int:
+        """Training steps whose gradients are kept until they are walked back."""
+        engine = make_hypergradient(self.hypergradient, direct_term=self.direct_term)
+        return steps_to_walk_back(engine, self.inner_steps)
 
     def _check_parameters(self) -> None:
         require_count(

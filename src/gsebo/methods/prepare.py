@@ -56,6 +56,25 @@ class NetworkChoices:
             options=self.options,
         )
 
+    def count_weights(self, in_channels: int, out_channels: int) -> int | None:
+        """How many weights the network would have, without any memory for them.
+
+        None where a class or module of the user's own says it best.
+        """
+        if not isinstance(self.backbone, str):
+            return None
+        try:
+            with torch.device("meta"):
+                network = self.build(in_channels, out_channels)
+        except RuntimeError as error:
+            # Numbers of bytes beyond 64 bits are not even counted.
+            raise InvalidInput(
+                f"hidden_channels={self.hidden_channels}, num_layers="
+                f"{self.num_layers} and backbone_options={self.options!r:.80} make a "
+                "network beyond any memory; expected a smaller one."
+            ) from error
+        return sum(weight.numel() for weight in network.parameters())
+
 
 def resolve_device(device: str) -> torch.device:
     """Turn a device's name into a device; ``"auto"`` prefers a GPU."""

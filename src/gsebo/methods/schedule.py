@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gsebo.bilevel import Optimizer
+from gsebo.bilevel import Hypergradient, Optimizer
+from gsebo.bilevel.reverse import Reverse
+from gsebo.bilevel.unrolled import Unrolled
 from gsebo.errors import InvalidInput
 from gsebo.methods.base import Run
 from gsebo.methods.outcome import Outcome, joint_outcome_of, outcomes_of, told_of
@@ -79,6 +81,13 @@ def loop_settings(
         watcher=run.watcher,
         group=group or Alone(),
     )
+
+
+def steps_to_walk_back(engine: Hypergradient, steps: int) -> int:
+    """Of how many steps a hypergradient keeps what it needs to walk back."""
+    if isinstance(engine, Reverse):
+        return min(engine.horizon or steps, steps)
+    return steps if isinstance(engine, Unrolled) else 0
 
 
 def work_of(problem: NodeClassification | Task) -> int:
