@@ -62,7 +62,10 @@ def test_options_reach_the_conversion(command: Command) -> None:
         (["--edges", "e.csv", "--duplicates", "drop"], "expected merge or error"),
         (["--edges", "e.csv", "--duplicates", "error"], "line 2 of e.csv repeats"),
         (["--edges", "e.csv", "--num-nodes", "1"], "line 1 of e.csv names node 1"),
-        (["--edges", "missing.csv"], "there is no file missing.csv"),
+        (
+            ["--edges", "missing.csv"],
+            "missing.csv cannot be read (there is no such file)",
+        ),
         (["cor"], "cora"),
     ],
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
+from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, final
@@ -19,11 +21,14 @@ from gsebo.data.folder import GraphFolder
 from gsebo.data.folder_arrays import LOG_DEGREE, count_classes
 from gsebo.data.folder_manifest import MASKS
 from gsebo.data.folder_writer import FolderWriter
-from gsebo.data.splits import apply_split
+from gsebo.data.splits import apply_split, require_split_name
 from gsebo.data.table_rows import Progress, TableFile, open_table
 from gsebo.errors import InvalidInput, escaped
+from gsebo.memory import require_memory
 
 _ROWS_AT_ONCE = 2**20
+# Of edges that are held and merged.
+_BYTES_PER_EDGE = 8
 
 
 @final
@@ -62,10 +67,22 @@ class TableOptions:
             raise InvalidInput(
                 f"duplicates={self.duplicates!r}: expected merge or error."
             )
-        if self.num_nodes is not None and not 0 < self.num_nodes <= LARGEST_COUNT:
-            raise InvalidInput(
-                f"num_nodes={self.num_nodes}: expected 1 to {LARGEST_COUNT}."
-            )
+        counts = {"run_edges": self.run_edges, "block_bytes": self.block_bytes}
+        if self.num_nodes is not None:
+            counts["num_nodes"] = self.num_nodes
+        for name, value in counts.items():
+            whole = isinstance(value, Integral) and not isinstance(value, bool)
+            if not whole or not 0 < value <= LARGEST_COUNT:
+                raise InvalidInput(
+                    f"{name}={value!r:.40}: expected 1 to {LARGEST_COUNT}."
+                )
+        require_memory(
+            _BYTES_PER_EDGE * self.run_edges + 2 * self.block_bytes,
+            what=f"reading {self.run_edges} edges and {self.block_bytes} bytes at once",
+            instead="fewer run_edges or block_bytes",
+        )
+        if self.split is not None:
+            require_split_name(self.split)
 
 
 def convert_tables(
@@ -185,7 +202,7 @@ def _drawn(
 
 def _open(path: str | PathLike[str], options: TableOptions) -> TableFile:
     return open_table(
-        Path(path).expanduser(),
+        Path(os.path.expanduser(path)),
         delimiter=options.delimiter,
         block_bytes=options.block_bytes,
     )

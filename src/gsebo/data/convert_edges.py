@@ -99,9 +99,15 @@ class EdgeReader:
 
     def count_nodes(self) -> int:
         """Number of nodes: as given, or the largest number of the rows plus one."""
+        rows = self.counts.rows
         if self._num_nodes is not None:
+            if self._numbers is None and self._num_nodes > most_nodes(rows):
+                raise InvalidInput(
+                    f"{self._num_nodes} nodes given for {rows} rows of "
+                    f"{self._table.path}: expected up to {most_nodes(rows)}."
+                )
             return self._num_nodes
-        found, rows = self.counts.highest + 1, self.counts.rows
+        found = self.counts.highest + 1
         if found > most_nodes(rows):
             raise InvalidInput(
                 f"{self._table.path} names node {found - 1} in {rows} rows: expected "

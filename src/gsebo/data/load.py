@@ -47,7 +47,7 @@ def load(
         The graph; ``data.meta["name"]`` is its name.
     """
     if _is_path(name_or_path):
-        path = Path(name_or_path).expanduser()
+        path = Path(os.path.expanduser(name_or_path))
         name, by_protocol = path.stem, False
     elif (drawn := normalise(str(name_or_path))) in GENERATED:
         data = GENERATED[drawn].make()
@@ -119,6 +119,10 @@ def _path_of(
 
 
 def _is_path(name_or_path: str | PathLike[str]) -> bool:
+    if not isinstance(name_or_path, str | PathLike):
+        raise InvalidInput(
+            f"{name_or_path!r:.40} given as a graph: expected a name or a path."
+        )
     if not isinstance(name_or_path, str):
         return True
     separators = {"/", os.sep}

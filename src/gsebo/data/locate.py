@@ -35,7 +35,7 @@ def locate(
     if folder is not None:
         places.insert(0, ("data_dir", folder / file))
     for where, path in places:
-        if path.is_file():
+        if os.path.isfile(path):
             return where, path
     return "absent", cache_folder() / file
 
@@ -44,7 +44,7 @@ def cache_folder() -> Path:
     """Return the folder for downloads: ``GSEBO_CACHE`` or the user's usual cache."""
     own = os.environ.get("GSEBO_CACHE")
     if own:
-        return Path(own).expanduser()
+        return Path(os.path.expanduser(own))
     usual = os.environ.get("XDG_CACHE_HOME")
     return (Path(usual) if usual else Path.home() / ".cache") / "gsebo"
 
@@ -53,8 +53,8 @@ def _given_folder(data_dir: str | PathLike[str] | None) -> Path | None:
     given = os.environ.get("GSEBO_DATA") if data_dir is None else os.fspath(data_dir)
     if not given:
         return None
-    folder = Path(given).expanduser()
-    if not folder.is_dir():
+    folder = Path(os.path.expanduser(given))
+    if not os.path.isdir(folder):
         origin = "GSEBO_DATA" if data_dir is None else "data_dir"
-        raise InvalidInput(f"{origin} is {given!r}: expected an existing folder.")
+        raise InvalidInput(f"{origin} is {given!r:.200}: expected an existing folder.")
     return folder

@@ -1,5 +1,6 @@
 """Labels as they stand in a table, made into numbered classes."""
 
+import re
 from typing import NoReturn, final
 
 import numpy as np
@@ -9,6 +10,10 @@ from gsebo.data.table_rows import RowBatch, TableFile
 from gsebo.errors import InvalidInput
 
 _MOST_LABELS = 2**20
+# As people write them: Python would also take "1_000", and digits of any script.
+_NUMBER = re.compile(
+    r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)", re.ASCII | re.IGNORECASE
+)
 
 
 @final
@@ -95,7 +100,4 @@ class Labels:
 
 def _value(text: str) -> float | None:
     """The number that a label is, ``None`` for text."""
-    try:
-        return float(text)
-    except ValueError:
-        return None
+    return float(text) if _NUMBER.fullmatch(text) else None

@@ -98,7 +98,7 @@ def write_arrays(path: Path, arrays: Arrays) -> None:
     shown = escaped(str(path))
     partial = path.parent / f".{path.name}.{uuid.uuid4().hex}.partial"
     try:
-        if not path.parent.is_dir():
+        if not os.path.isdir(path.parent):
             raise InvalidInput(
                 f"there is no folder {escaped(str(path.parent))} to write "
                 f"{escaped(path.name)} in."

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
 from gsebo.data.line_blocks import LineBlock, line_blocks
@@ -20,7 +21,7 @@ from gsebo.data.table_rows import (
     RowBatch,
     TableFile,
 )
-from gsebo.errors import InvalidInput
+from gsebo.errors import InvalidInput, escaped
 
 _TYPES = {
     INTEGER: pa.int64(),
@@ -30,6 +31,9 @@ _TYPES = {
 }
 _DELIMITERS = "\t,; "
 _WHOLE_NUMBER = re.compile(r"\s*[+-]?[0-9]+\s*")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# What pyarrow takes for a whole number, and nobody else means as one.
+_HEXADECIMAL = r"^\s*[+-]?0[xX]"
 
 
 @final
@@ -44,7 +48,17 @@ class CSVFile(TableFile):
         opening = _first_lines(path, block_bytes)
         if not opening:
             raise InvalidInput(f"{path} is empty: expected rows.")
+        if b"\0" in opening[0]:
+            raise InvalidInput(
+                f"line 1 of {escaped(str(path))} holds a null character: expected text "
+                "in UTF-8."
+            )
         line = _decoded(opening[0]).rstrip("\r")
+        if line.count('"') % 2:
+            raise InvalidInput(
+                f"line 1 of {escaped(str(path))} opens a quote that it does not close: "
+                "expected quotes in pairs."
+            )
         if "\r" in line:
             raise InvalidInput(
                 f"line 1 of {path} holds a carriage return: expected lines that end "
@@ -90,16 +104,30 @@ class CSVFile(TableFile):
             raise InvalidInput(f"{self.path} has only a header: expected rows.")
 
     def _rows_of(self, block: LineBlock, kinds: dict[str, str]) -> Iterator[RowBatch]:
+        before = _closed_lines(block.content)
+        if before is not None:
+            # A quote that stays open would take the lines that follow into its field.
+            lines = block.content.split(b"\n")
+            if before:
+                content = b"\n".join(lines[:before])
+                yield from self._rows_of(
+                    block._replace(content=content, lines=before, cut_off=False), kinds
+                )
+            raise InvalidInput(
+                f"line {block.first + before} of {escaped(str(self.path))} opens a "
+                f"quote that it does not close ({_decoded(lines[before])!r:.40}): "
+                "expected quotes in pairs."
+            )
         table = self._parse(block.content, block.lines, kinds)
         if table is not None:
             yield self._batch(table, block.first)
             return
         lines = block.content.split(b"\n")
         good = self._count_good(lines, kinds)
-        if good:
+        table = self._parse(b"\n".join(lines[:good]), good, kinds) if good else None
+        if table is not None:
             # Whoever reads them may find fault with an earlier line than this.
-            before = self._parse(b"\n".join(lines[:good]), good, kinds)
-            yield self._batch(before, block.first)
+            yield self._batch(table, block.first)
         cut_off = block.cut_off and good == len(lines) - 1
         fault = self._fault(_decoded(lines[good]), kinds, cut_off)
         raise InvalidInput(f"line {block.first + good} of {self.path} {fault}.")
@@ -110,8 +138,21 @@ class CSVFile(TableFile):
 
     def _parse(self, content: bytes, lines: int, kinds: dict[str, str]) -> Any:
         """Parse lines; ``None`` if one of them does not fit."""
+        # At the beginning of what it is given, pyarrow leaves such a mark out.
+        if content.startswith(_BYTE_ORDER_MARK):
+            return None
+        if b"0x" in content or b"0X" in content:
+            whole = {name: TEXT for name, kind in kinds.items() if kind == INTEGER}
+            texts = self._parsed(content, whole) if whole else None
+            if texts is not None and any(map(_any_hexadecimal, texts.columns)):
+                return None
+        table = self._parsed(content, kinds)
+        # A carriage return makes other rows of lines.
+        return table if table is not None and table.num_rows == lines else None
+
+    def _parsed(self, content: bytes, kinds: dict[str, str]) -> Any:
         try:
-            table = arrow_csv.read_csv(
+            return arrow_csv.read_csv(
                 pa.BufferReader(content),
                 read_options=arrow_csv.ReadOptions(
                     use_threads=False,
@@ -130,8 +171,6 @@ class CSVFile(TableFile):
             )
         except pa.ArrowInvalid:
             return None
-        # A quote that is never closed, or a carriage return, makes other rows of lines.
-        return table if table.num_rows == lines else None
 
     def _count_good(self, lines: list[bytes], kinds: dict[str, str]) -> int:
         """How many lines come before the first that does not fit, by halving."""
@@ -165,17 +204,35 @@ class CSVFile(TableFile):
     def _fields(self, line: str) -> list[str]:
         # A carriage return within a line would be refused by this reader too.
         plain = line.rstrip("\r").replace("\r", " ")
-        rows = list(csv.reader([plain], delimiter=self._delimiter))
+        usual = csv.field_size_limit(max(len(plain), 1))
+        try:
+            rows = list(csv.reader([plain], delimiter=self._delimiter))
+        finally:
+            csv.field_size_limit(usual)
         return rows[0] if rows else [""]
 
 
 def _fits(field: str, kind: str) -> bool:
-    """Whether pyarrow reads a field as this kind."""
+    """Whether a field is read as this kind."""
+    if kind == INTEGER and re.match(_HEXADECIMAL, field):
+        return False
     try:
         pa.array([field.strip()]).cast(_TYPES[kind])
     except pa.ArrowInvalid:
         return False
     return kind not in (INTEGER, NUMBER) or bool(field.strip())
+
+
+def _any_hexadecimal(column: Any) -> bool:
+    return bool(pc.any(pc.match_substring_regex(column, _HEXADECIMAL)).as_py())
+
+
+def _closed_lines(content: bytes) -> int | None:
+    """Lines before the first whose quotes are not in pairs, ``None`` if all are."""
+    if b'"' not in content:
+        return None
+    lines = content.split(b"\n")
+    return next((n for n, line in enumerate(lines) if line.count(b'"') % 2), None)
 
 
 def _first_lines(path: Path, block_bytes: int) -> list[bytes]:
@@ -212,8 +269,9 @@ def _detected(line: str) -> str:
 
 def _checked(delimiter: str) -> str:
     named = {"\\t": "\t", "tab": "\t", "space": " "}
-    found = named.get(delimiter, delimiter)
-    if len(found) != 1 or found in '"\r\n' or not found.isascii():
+    found = named.get(str(delimiter), str(delimiter))
+    plain = found.isascii() and (found == "\t" or found.isprintable())
+    if len(found) != 1 or found == '"' or not plain:
         raise InvalidInput(
             f"delimiter {delimiter!r}: expected one character, or tab or space."
         )

@@ -17,11 +17,22 @@ from gsebo.data.table_rows import (
     RowBatch,
     TableFile,
 )
-from gsebo.errors import InvalidInput
+from gsebo.errors import InvalidInput, escaped
 
 # Numbers of a batch, in all of its columns.
 _NUMBERS_AT_ONCE = 2**21
 _BUFFER_BYTES = 2**20
+# A damaged file may say anything of itself, and pyarrow may stumble over it anywhere.
+_UNREADABLE = (
+    pa.ArrowException,
+    OSError,
+    ValueError,
+    KeyError,
+    IndexError,
+    TypeError,
+    MemoryError,
+    OverflowError,
+)
 _TYPES = {
     INTEGER: pa.int64(),
     NUMBER: pa.float32(),
@@ -43,6 +54,12 @@ class ParquetFile(TableFile):
             self._schema = file.schema_arrow
             self._rows = file.metadata.num_rows
         self.columns = tuple(self._schema.names)
+        for place, name in enumerate(self.columns):
+            if name in self.columns[:place]:
+                raise InvalidInput(
+                    f"{escaped(str(path))} has two columns {escaped(name)!r:.40}: "
+                    "expected each name once."
+                )
         if not self._rows:
             raise InvalidInput(f"{path} is empty: expected rows.")
 
@@ -60,7 +77,9 @@ class ParquetFile(TableFile):
         at_once = max(_NUMBERS_AT_ONCE // len(kinds), 1)
         first = 1
         with self._opened() as file:
-            batches = file.iter_batches(at_once, columns=list(kinds), use_threads=False)
+            batches = iter(
+                file.iter_batches(at_once, columns=list(kinds), use_threads=False)
+            )
             while (batch := self._next(batches)) is not None:
                 gaps = _first_gaps(batch, kinds)
                 if gaps:
@@ -84,8 +103,11 @@ class ParquetFile(TableFile):
 
     def _next(self, batches: Iterator[Any]) -> Any:
         try:
-            return next(batches, None)
-        except (pa.ArrowException, OSError) as error:
+            batch = next(batches, None)
+            if batch is not None:
+                batch.validate(full=True)
+            return batch
+        except _UNREADABLE as error:
             raise self._unreadable(error) from error
 
     def _column(self, column: Any, name: str, kind: str) -> Any:
@@ -95,7 +117,7 @@ class ParquetFile(TableFile):
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise InvalidInput(
                 f"{name} of {self.path} is of type {column.type}: expected "
-                f"{EXPECTED[kind]} in each row ({error})."
+                f"{EXPECTED[kind]} in each row ({escaped(str(error), longest=200)})."
             ) from error
 
     def _opened(self) -> Any:
@@ -104,13 +126,13 @@ class ParquetFile(TableFile):
             return parquet.ParquetFile(
                 self.path, buffer_size=_BUFFER_BYTES, pre_buffer=False
             )
-        except (pa.ArrowException, OSError) as error:
+        except _UNREADABLE as error:
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> InvalidInput:
         return InvalidInput(
-            f"{self.path} is no Parquet file that can be read ({error}): expected an "
-            "undamaged one."
+            f"{escaped(str(self.path))} is no Parquet file that can be read "
+            f"({escaped(str(error), longest=200)}): expected an undamaged one."
         )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gsebo.errors import InvalidInput
+from gsebo.files import require_regular
 
 Array = NDArray[Any]
 INTEGER, NUMBER, TEXT, TRUTH = "integer", "number", "text", "truth"
@@ -117,8 +118,7 @@ def open_table(
             of them comes first in this order and is in the first line.
         block_bytes: How much of a text file to read at once.
     """
-    if not path.is_file():
-        raise InvalidInput(f"there is no file {path}: expected a table.")
+    require_regular(path, "a table")
     try:
         import pyarrow  # noqa: F401
     except ImportError as error:

@@ -185,6 +185,6 @@ def test_parquet(tmp_path: Path) -> None:
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
     for name in ("e.csv", "e.parquet"):
-        with pytest.raises(InvalidInput, match="there is no file"):
+        with pytest.raises(InvalidInput, match="there is no such file"):
             convert_tables(tmp_path / name, tmp_path / "g")
     assert names_in(tmp_path) == []
