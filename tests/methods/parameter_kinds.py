@@ -3,13 +3,17 @@
 import math
 from typing import Any
 
+import numpy as np
+
 _NAMES = ("nonsense", 3, None, ["adam"], b"adam", "")
+# Beyond what there can be of anything, and what Python refuses to write out.
+_ABSURD = (2**31, 10**12, np.int64(2**62), 10**18, 10**5000)
 
 BAD: dict[str, tuple[Any, ...]] = {
-    "count": (0, -1, 1.5, "a", None, True, math.nan, [3]),
-    "count or none": (0, -1, 1.5, "a", True, math.nan, [3]),
-    "count from 0 or none": (-1, 1.5, "a", True, math.nan, [3]),
-    "count from 0": (-1, 1.5, "a", None, True, math.nan, [3]),
+    "count": (0, -1, 1.5, 3.0, "a", None, True, math.nan, [3], *_ABSURD),
+    "count or none": (0, -1, 1.5, 3.0, "a", True, math.nan, [3], *_ABSURD),
+    "count from 0 or none": (-1, 1.5, "a", True, math.nan, [3], *_ABSURD),
+    "count from 0": (-1, 1.5, "a", None, True, math.nan, [3], *_ABSURD),
     "rate": (-0.1, math.nan, math.inf, "a", None, True, [0.1]),
     "rate or none": (-0.1, math.nan, math.inf, "a", True, [0.1]),
     "positive": (0, -0.1, math.nan, math.inf, "a", None, True, [0.1]),

@@ -1,5 +1,6 @@
 """A parameter that cannot be used is one sentence, and nothing is fitted."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,9 @@ import torch
 from sklearn.exceptions import NotFittedError
 from torch_geometric.data import Data
 
-from gsebo import GSEBO, InvalidInput
+from gsebo import GSEBO, InvalidInput, memory
 from gsebo.methods import METHODS, GraphClassifier
+from gsebo.methods.parameters import most_of
 
 from .examples import NAMES, quick, small_graph
 from .parameter_kinds import BAD, KINDS
@@ -49,8 +51,8 @@ def test_a_bad_parameter_is_one_sentence(data: Data, name: str) -> None:
     taken = sorted(KINDS.keys() & METHODS[name].estimator().get_params())
     bad = [(each, value) for each in taken for value in BAD[KINDS[each]]]
     found = {
-        f"{parameter}={value!r}": complaint(quick(name, **{parameter: value}), data)
-        for parameter, value in bad
+        f"{parameter}: {place}": complaint(quick(name, **{parameter: value}), data)
+        for place, (parameter, value) in enumerate(bad)
     }
     assert len(bad) > 20
     assert not {case: what for case, what in found.items() if what}
@@ -108,3 +110,55 @@ def test_holdout_needs_two_validation_nodes(data: Data) -> None:
     single.val_mask[data.val_mask.nonzero()[0]] = True
     with pytest.raises(InvalidInput, match="holdout"):
         GSEBO(stop_on="holdout").fit(single)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"num_layers": 10**6},
+        {"inner_steps": 10**12},
+        {"hidden_channels": 10**9},
+        {"max_outer_steps": 10**18},
+        {"num_layers": most_of("num_layers") + 1},
+        {"backbone_options": {"heads": 10**9}, "backbone": "gat"},
+        {"backbone_options": {"heads": 10**18}, "backbone": "gat"},
+        {"backbone_options": {"hops": 10**9}, "backbone": "magna"},
+    ],
+)
+def test_a_size_that_nobody_means(data: Data, sizes: dict[str, Any]) -> None:
+    assert not complaint(GSEBO(**sizes), data)
+
+
+def test_replicas_that_nobody_means(data: Data) -> None:
+    for replicas in (10**6, 10**5000, -1, 1.5, True, "a", math.nan):
+        with pytest.raises(InvalidInput, match="expected an integer"):
+            GSEBO().fit(data, replicas=replicas)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "replicas"),
+    [
+        ({"hidden_channels": 2**16, "num_layers": 3}, 1),
+        ({"inner_steps": 10**6}, 1),
+        ({"num_layers": 128, "hidden_channels": 2**10}, 1),
+        ({}, 10**4),
+    ],
+)
+def test_a_fit_that_does_not_fit_is_refused_before_it_begins(
+    data: Data, monkeypatch: pytest.MonkeyPatch, sizes: dict[str, Any], replicas: int
+) -> None:
+    def built(*_: Any, **__: Any) -> None:
+        raise AssertionError("a network was made")
+
+    monkeypatch.setattr(memory, "free_memory", lambda device: 2 * 10**7)
+    monkeypatch.setattr("gsebo.methods.gsebo.PreparedGraph", built)
+    with pytest.raises(InvalidInput, match=r"takes about .* GB more on cpu, where"):
+        GSEBO(device="cpu", **sizes).fit(data, replicas=replicas)
+
+
+def test_what_is_not_walked_back_is_not_remembered(data: Data) -> None:
+    kept = {
+        name: GSEBO(hypergradient=name, inner_steps=50).remembered_steps()
+        for name in ("reverse", "unrolled", "truncated", "implicit", "first_order")
+    }
+    assert list(kept.values()) == [50, 50, 5, 0, 0]

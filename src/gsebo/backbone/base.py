@@ -2,11 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import cast
+from numbers import Integral
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from gsebo.errors import InvalidInput
 from gsebo.sparse import Noise, Pattern, SparseFeatures, dropout
 
 Features = Tensor | SparseFeatures
@@ -175,9 +177,29 @@ class LayeredBackbone(Backbone):
         return cast(Tensor, self.layers[number](h, pattern, strength, noise))
 
 
+# Computed one after the other, and beside each other.
+_MOST = {"hops": 1000, "heads": 1000, "output_heads": 1000}
+
+
+def require_counts(**options: Any) -> None:
+    """Each option of a backbone must be a whole number of at least 1."""
+    for name, value in options.items():
+        whole = isinstance(value, Integral) and not isinstance(value, bool)
+        if not whole or value < 1:
+            raise InvalidInput(f"{name}={value!r} given; expected an integer >= 1.")
+        if name in _MOST and value > _MOST[name]:
+            raise InvalidInput(
+                f"{name} of more than {_MOST[name]} given; expected an integer from 1 "
+                f"to {_MOST[name]}."
+            )
+
+
 def glorot(*shape: int) -> nn.Parameter:
     """Glorot-uniform parameter; the last two sizes are fan-in and fan-out."""
     values = torch.empty(shape)
+    if values.is_meta:
+        # There to be counted: of very many matrices, even the list would take memory.
+        return nn.Parameter(values)
     for matrix in values.view(-1, *shape[-2:]):
         nn.init.xavier_uniform_(matrix)
     return nn.Parameter(values)

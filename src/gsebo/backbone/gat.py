@@ -11,6 +11,7 @@ from gsebo.backbone.base import (
     Layer,
     LayeredBackbone,
     glorot,
+    require_counts,
 )
 from gsebo.sparse import Noise, Pattern
 from gsebo.sparse.attention import attend
@@ -99,6 +100,7 @@ class GAT(LayeredBackbone):
         renormalise: bool = False,
     ) -> None:
         super().__init__()
+        require_counts(heads=heads, output_heads=output_heads)
         self.layers = nn.ModuleList()
         width = in_channels
         for number in range(num_layers):

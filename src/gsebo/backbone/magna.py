@@ -1,12 +1,18 @@
 """Multi-hop attention network (Wang et al., IJCAI 2021) with edge strengths."""
 
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
-from gsebo.backbone.base import Backbone, Features, LayerStrengths, glorot
+from gsebo.backbone.base import (
+    Backbone,
+    Features,
+    LayerStrengths,
+    glorot,
+    require_counts,
+)
 from gsebo.backbone.diffusion import DiffusionAttention, dropped_pairs
 from gsebo.backbone.layer_norm import DeviationNorm
 from gsebo.errors import InvalidInput
@@ -137,7 +143,7 @@ class MAGNANet(Backbone):
         feed_forward_dropout: float = 0.1,
     ) -> None:
         super().__init__()
-        _require_counts(heads=heads, hops=hops, top_k=top_k)
+        require_counts(heads=heads, hops=hops, top_k=top_k)
         _require_shares(
             teleport=teleport,
             attention_dropout=attention_dropout,
@@ -205,22 +211,6 @@ class MAGNANet(Backbone):
     ) -> Tensor:
         """The weights: attention does the rest."""
         return weights
-
-
-# Computed one after the other, and beside each other.
-_MOST = {"hops": 1000, "heads": 1000}
-
-
-def _require_counts(**options: Any) -> None:
-    for name, value in options.items():
-        whole = isinstance(value, Integral) and not isinstance(value, bool)
-        if not whole or value < 1:
-            raise InvalidInput(f"{name}={value!r} given; expected an integer >= 1.")
-        if name in _MOST and value > _MOST[name]:
-            raise InvalidInput(
-                f"{name}={value!r:.40} given; expected an integer from 1 to "
-                f"{_MOST[name]}."
-            )
 
 
 def _require_shares(**options: Any) -> None:

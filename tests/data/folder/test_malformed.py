@@ -56,7 +56,7 @@ def refusal(folder: Path, edges: bytes, nodes: bytes | None = None, **options) -
         (b"x,1\n1,2\n", "line 1 of e.csv names the columns x, 1: expected source and"),
         (b"0,1,5\n", "line 1 of e.csv has 3 columns without names: expected 2"),
         (b"source,source\n0,1\n", "names two columns 'source'"),
-        (b'0,1\n"2,3\n4,5\n', "line 2 of e.csv has 1 field"),
+        (b'0,1\n"2,3\n4,5\n', "line 2 of e.csv opens a quote"),
         (b"0,1\r1,2\r", "line 1 of e.csv holds a carriage return"),
         (b"0,1\n1,2\r3,4\n", "line 2 of e.csv"),
         (b"0,1\n\xff,4\n", "line 2 of e.csv"),
