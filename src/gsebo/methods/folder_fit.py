@@ -20,9 +20,9 @@ from gsebo.data.folder import GraphFolder
 from gsebo.data.folder_arrays import checksums
 from gsebo.data.folder_manifest import Manifest
 from gsebo.errors import InvalidInput, escaped
+from gsebo.memory import require_memory
 from gsebo.methods.large_model import LargeModel, Room
 from gsebo.methods.prepare import NetworkChoices
-from gsebo.sparse.tape.budget import require_memory
 from gsebo.training import Progress
 from gsebo.training.layerwise import require_layers
 
