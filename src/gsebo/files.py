@@ -7,17 +7,24 @@ import os
 import secrets
 import stat
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from gsebo.errors import InvalidInput, escaped
 
-_JSON_KEY = "json"
+_JSON_KEY, _CHECKSUM_KEY = "json", "sha256"
 _AT_ONCE = 2**22
+# Numbers that we write; safetensors knows others that torch cannot even compare.
+_KINDS = ("BOOL", "U8", "I8", "I16", "I32", "I64", "F16", "BF16", "F32", "F64")
+# What the header of a file that was made up may lead to.
+_UNREADABLE = (OSError, ValueError, LookupError, RuntimeError, TypeError, MemoryError)
 
 
 def require_regular(path: Path, what: str) -> os.stat_result:
@@ -114,39 +121,130 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
-def write_tensors(
-    path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]
-) -> None:
-    """Write tensors and JSON-able facts into one safetensors file."""
+def write_tensors(path: Path, tensors: dict[str, Tensor], facts: Any) -> None:
+    """Write tensors and JSON-able facts into one safetensors file, with a checksum."""
     # Copies, because safetensors refuses two names for the same memory.
     plain = {
         name: tensor.detach().to("cpu", copy=True).contiguous()
         for name, tensor in tensors.items()
     }
-    write_atomically(path, save(plain, {_JSON_KEY: json.dumps(facts)}))
+    text = json.dumps(facts, allow_nan=False)
+    about = {_JSON_KEY: text, _CHECKSUM_KEY: _checksum_of(plain, text)}
+    write_atomically(path, save(plain, about))
 
 
-def read_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], Any]:
     """Read what :func:`write_tensors` wrote; never unpickles.
+
+    Whatever differs from what was written is refused. What the tensors have to be is
+    said with :func:`check_tensors`, and what the facts with a schema.
 
     Args:
         path: The file.
         what: What it should be, for the error message, for example "a model".
     """
-    if not path.is_file():
-        raise InvalidInput(f"{path} does not exist; expected {what}")
+    require_regular(path, what)
     try:
         with safe_open(path, framework="pt") as file:
-            facts = json.loads((file.metadata() or {})[_JSON_KEY])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if not isinstance(facts, dict):
-            raise ValueError("its facts are no JSON object")
-    except (SafetensorError, OSError, ValueError, KeyError, RecursionError) as error:
+            about = file.metadata() or {}
+            text, found = about[_JSON_KEY], about.get(_CHECKSUM_KEY)
+            tensors = {name: _read_one(file, name) for name in file.keys()}  # noqa: SIM118
+        if found is None:
+            raise ValueError("it has no checksum, as older versions wrote it")
+        if found != _checksum_of(tensors, text):
+            raise ValueError("its checksum is another one")
+        return tensors, json.loads(text)
+    except (SafetensorError, *_UNREADABLE) as error:
+        reason = escaped(" ".join(str(error).split()), longest=300)
         raise InvalidInput(
-            f"{path} is damaged or not {what} ({error}); expected an undamaged file "
-            "written by gsebo"
+            f"{escaped(str(path))} is damaged or not {what} ({reason}); expected an "
+            "undamaged file written by this version of gsebo"
         ) from error
-    return tensors, facts
+
+
+@final
+@dataclass(frozen=True)
+class Form:
+    """What a tensor of a file has to be.
+
+    Attributes:
+        dtype: Type of its numbers.
+        shape: Of the tensor.
+        low: The smallest number that it may hold.
+        high: What all its numbers are below.
+        may_be_infinite: Whether infinity stands for something.
+    """
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    low: float | None = None
+    high: float | None = None
+    may_be_infinite: bool = False
+
+    def contradicted_by(self, tensor: Tensor) -> str | None:
+        """What a tensor is that it should not be, in words."""
+        if tensor.dtype != self.dtype or tuple(tensor.shape) != self.shape:
+            return f"{_form(tensor)}; expected {_form(self)}"
+        if not tensor.numel():
+            return None
+        if tensor.is_floating_point():
+            sound = ~tensor.isnan() if self.may_be_infinite else tensor.isfinite()
+            if not bool(sound.all()):
+                return "not all finite; expected numbers"
+        if self.low is not None and bool((tensor < self.low).any()):
+            return f"down to {tensor.min()}; expected {self.low} at least"
+        if self.high is not None and bool((tensor >= self.high).any()):
+            return f"up to {tensor.max()}; expected less than {self.high}"
+        return None
+
+
+def check_tensors(
+    tensors: dict[str, Tensor], forms: Mapping[str, Form], where: str
+) -> None:
+    """Raise unless these are exactly the tensors that there should be.
+
+    Args:
+        tensors: From a file.
+        forms: What each has to be.
+        where: What they belong to, for the message.
+    """
+    reason = None
+    if missing := sorted(forms.keys() - tensors.keys()):
+        reason = f"it lacks {missing[0]}; expected it"
+    elif foreign := sorted(tensors.keys() - forms.keys()):
+        reason = f"it holds {foreign[0]}; expected no such tensor"
+    else:
+        for name, form in forms.items():
+            if found := form.contradicted_by(tensors[name]):
+                reason = f"{name} is {found}"
+                break
+    if reason:
+        raise InvalidInput(
+            f"{escaped(where)} does not fit its own description: "
+            f"{escaped(reason, longest=300)}."
+        )
+
+
+def _form(tensor: Tensor | Form) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+
+
+def _read_one(file: Any, name: str) -> Tensor:
+    kind = file.get_slice(name).get_dtype()
+    if kind not in _KINDS:
+        raise ValueError(f"numbers of type {kind}")
+    tensor: Tensor = file.get_tensor(name)
+    return tensor
+
+
+def _checksum_of(tensors: dict[str, Tensor], text: str) -> str:
+    """Checksum of everything that is read from a file, in whichever order it lies."""
+    hasher = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        hasher.update(f"\n{json.dumps(name)} {_form(tensor)}\n".encode())
+        hasher.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return hasher.hexdigest()
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:

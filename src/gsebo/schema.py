@@ -5,8 +5,11 @@ text is decoded into a :class:`Record`, which refuses unknown names, wrong types
 numbers out of range or not finite, and nesting that nobody needs.
 """
 
+import hashlib
+import json
 import math
 import tomllib
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -15,6 +18,7 @@ from msgspec import Meta
 
 from gsebo.errors import InvalidInput, escaped
 from gsebo.files import read_bytes
+from gsebo.version import __version__
 
 Size = Annotated[int, Meta(ge=0, le=2**48)]
 """Number of things that fit on a disk."""
@@ -22,6 +26,10 @@ Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 """Number of things that are made one by one."""
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 """What random numbers begin with."""
+Share = Annotated[float, Meta(ge=0, le=1)]
+"""Part of a whole."""
+NotNegative = Annotated[float, Meta(ge=0)]
+"""Amount of something."""
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 """Of a thing, not a text."""
 Text = Annotated[str, Meta(max_length=100_000)]
@@ -31,6 +39,7 @@ Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 _LONGEST_TEXT = 64 * 2**20
 _DEEPEST = 32
+_SEAL = "sha256"
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,6 +86,52 @@ def read_toml_as(kind: type[Kind], path: Path, what: str) -> Kind:
     return _checked(kind, content, f"{path}", what)
 
 
+def sealed_json(content: dict[str, Any]) -> bytes:
+    """JSON that says the checksum of what it says."""
+    whole = content | {_SEAL: _seal(content)}
+    return json.dumps(whole, indent=1, allow_nan=False).encode()
+
+
+def read_sealed(
+    path: Path, what: str, *, of_format: int, longest: int = _LONGEST_TEXT
+) -> dict[str, Any]:
+    """Read what :func:`sealed_json` gave, refuse it where it says anything else.
+
+    Args:
+        path: The file.
+        what: What it should be, for the message.
+        of_format: The only number that its ``format`` may be.
+        longest: Bytes that it may have.
+
+    Returns:
+        The content, still to be checked with :func:`plain_as`.
+    """
+    text = read_bytes(path, what, longest)
+    content = json_as(dict[str, Any], text, f"{path}", what)
+    require_format(content, of_format, f"{path}")
+    if content.pop(_SEAL, None) != _seal(content):
+        raise _refused(
+            f"{path}", what, "it was changed since it was written, or is damaged"
+        )
+    return content
+
+
+def require_format(content: Any, expected: int, where: str) -> None:
+    """Raise unless a file was written by a version that writes what this one reads.
+
+    Args:
+        content: What the file says.
+        expected: The only number that its ``format`` may be.
+        where: The file.
+    """
+    found = content.get("format") if isinstance(content, dict) else None
+    if type(found) is not int or found != expected:
+        raise InvalidInput(
+            f"{escaped(where)} has format {escaped(repr(found), longest=40)}; expected "
+            f"format {expected}, which gsebo {__version__} writes."
+        )
+
+
 def plain_as(kind: type[Kind], content: Any, where: str, what: str) -> Kind:
     """Check plain objects that were decoded elsewhere."""
     return _checked(kind, content, where, what)
@@ -87,9 +142,37 @@ def _checked(kind: type[Kind], content: Any, where: str, what: str) -> Kind:
     if reason:
         raise _refused(where, what, reason)
     try:
-        return msgspec.convert(content, kind)
+        found = msgspec.convert(content, kind)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise _refused(where, what, _words(error)) from error
+    if reason := _unknown_name(content, found):
+        raise _refused(where, what, reason)
+    return found
+
+
+def _unknown_name(content: Any, found: Any) -> str | None:
+    """What a dataclass would leave out in silence; a record refuses it by itself."""
+    pairs: list[tuple[Any, Any]] = []
+    if is_dataclass(found) or isinstance(found, msgspec.Struct):
+        if is_dataclass(found):
+            known = {field.name for field in fields(found)}
+            if unknown := sorted(content.keys() - known):
+                return f"unknown field `{escaped(unknown[0], longest=80)}`"
+        pairs = [(content[name], getattr(found, name)) for name in content]
+    elif isinstance(found, dict):
+        pairs = [(content[name], found[name]) for name in found]
+    elif isinstance(found, list | tuple):
+        pairs = list(zip(content, found, strict=True))
+    for inner, made in pairs:
+        if reason := _unknown_name(inner, made):
+            return reason
+    return None
+
+
+def _seal(content: dict[str, Any]) -> str:
+    """Checksum of what JSON says, however it is written down."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _unsound(content: Any, depth: int) -> str | None:

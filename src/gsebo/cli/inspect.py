@@ -38,11 +38,11 @@ def inspect(
         messages.note(f"The edges are in {export}.")
     about = {
         "model": str(model),
-        "dataset": facts.get("dataset"),
-        "method": facts["method"],
-        "backbone": facts["parameters"]["backbone"],
-        "seed": facts["seed"],
-        "best_step": facts["best_step"],
+        "dataset": facts.dataset,
+        "method": facts.method,
+        "backbone": facts.parameters["backbone"],
+        "seed": facts.seed,
+        "best_step": facts.best_step,
         "added_edges": fitted.new_edge_index_.shape[1],
     }
     if json:

@@ -1,13 +1,11 @@
 """A saved model with what is remembered beside it."""
 
 from pathlib import Path
-from typing import Any
 
-from gsebo.files import read_json
 from gsebo.methods import GraphClassifier, load_model
+from gsebo.methods.model_facts import ModelFacts, read_facts
 
 
-def read_model(folder: Path) -> tuple[GraphClassifier, dict[str, Any]]:
-    """Return the fitted estimator and the contents of its ``model.json``."""
-    model = load_model(folder)
-    return model, read_json(folder / "model.json", "a model written by gsebo")
+def read_model(folder: Path) -> tuple[GraphClassifier, ModelFacts]:
+    """Return the fitted estimator and what its files say of it."""
+    return load_model(folder), read_facts(folder)

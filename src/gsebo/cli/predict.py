@@ -48,7 +48,7 @@ def predict(
     from gsebo.data import load
 
     fitted, facts = read_model(model)
-    name = graph or facts.get("dataset")
+    name = graph or facts.dataset
     if name is None:
         raise InvalidInput(
             f"no graph given, and the model in {model} does not remember its own; "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Self, final
 
 import torch
@@ -13,6 +13,7 @@ from torch_geometric.data import Data
 
 from gsebo.data.features import csr_tensor, normalise_rows
 from gsebo.errors import InvalidInput
+from gsebo.files import Form
 
 # Below this share of non-zeros a matrix stays sparse: no mean is subtracted from it.
 # It is the share below which networks read features as a sparse matrix.
@@ -57,14 +58,23 @@ class Preparation(ABC):
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
+    @abstractmethod
+    def forms(
+        cls, num_features: int, num_nodes: int, dtype: torch.dtype
+    ) -> dict[str, Form]:
+        """What :meth:`tensors` has to be of a model, by name.
+
+        Args:
+            num_features: Number of columns that it makes.
+            num_nodes: Number of nodes of the graph of the fit.
+            dtype: Of the model's numbers.
+        """
+
+    @classmethod
     @final
     def from_tensors(cls, tensors: dict[str, Tensor]) -> Self:
-        """Rebuild it from :meth:`tensors`.
-
-        Raises:
-            KeyError: A tensor is missing.
-        """
-        return cls(**{field.name: tensors[field.name] for field in fields(cls)})
+        """Rebuild it from :meth:`tensors`, which are as :meth:`forms` says."""
+        return cls(**tensors)
 
 
 @final
@@ -88,6 +98,13 @@ class Given(Preparation):
     def suits(cls, data: Data) -> bool:
         """Wherever there are features."""
         return has_features(data)
+
+    @classmethod
+    def forms(
+        cls, num_features: int, num_nodes: int, dtype: torch.dtype
+    ) -> dict[str, Form]:
+        """What is fitted."""
+        return {"columns": exactly(num_features)}
 
     def features(self, data: Data) -> Tensor:
         """The features as they are."""
@@ -118,6 +135,13 @@ class Rows(Preparation):
             return False
         x = given_features(data)
         return not torch.allclose(_stored(normalise_rows(x)), _stored(x))
+
+    @classmethod
+    def forms(
+        cls, num_features: int, num_nodes: int, dtype: torch.dtype
+    ) -> dict[str, Form]:
+        """What is fitted."""
+        return {"columns": exactly(num_features)}
 
     def features(self, data: Data) -> Tensor:
         """The features with rows that sum to one; rows of zeros stay."""
@@ -163,6 +187,14 @@ class Standard(Preparation):
         near = (fitted.scale - 1).abs() + fitted.mean.abs() < _NEARLY
         return not bool(near.all())
 
+    @classmethod
+    def forms(
+        cls, num_features: int, num_nodes: int, dtype: torch.dtype
+    ) -> dict[str, Form]:
+        """What is fitted."""
+        each = Form(dtype, (num_features,))
+        return {"mean": each, "scale": replace(each, low=0)}
+
     def features(self, data: Data) -> Tensor:
         """The features with the columns of the fit's graph standardised."""
         x = given_features(data, len(self.scale))
@@ -174,6 +206,11 @@ class Standard(Preparation):
         starts, columns = x.crow_indices(), x.col_indices()
         values = x.values() / scale[columns]
         return csr_tensor(starts, columns, values, (x.shape[0], x.shape[1]))
+
+
+def exactly(number: int) -> Form:
+    """A tensor that holds one known number."""
+    return Form(torch.int64, (), low=number, high=number + 1)
 
 
 def has_features(data: Data) -> bool:

@@ -11,8 +11,9 @@ from torch_geometric.data import Data
 
 from gsebo.data.canonical import canonicalise
 from gsebo.data.features import csr_tensor
-from gsebo.data.preparation import Preparation, has_features
+from gsebo.data.preparation import Preparation, exactly, has_features
 from gsebo.errors import InvalidInput
+from gsebo.files import Form
 
 
 @final
@@ -39,6 +40,13 @@ class Degree(Preparation):
     def suits(cls, data: Data) -> bool:
         """Where there are no features."""
         return not has_features(data)
+
+    @classmethod
+    def forms(
+        cls, num_features: int, num_nodes: int, dtype: torch.dtype
+    ) -> dict[str, Form]:
+        """What is fitted."""
+        return {"bins": exactly(num_features)}
 
     def features(self, data: Data) -> Tensor:
         """One column of each row is 1."""
@@ -67,6 +75,13 @@ class Identity(Preparation):
     def suits(cls, data: Data) -> bool:
         """Where there are no features."""
         return not has_features(data)
+
+    @classmethod
+    def forms(
+        cls, num_features: int, num_nodes: int, dtype: torch.dtype
+    ) -> dict[str, Form]:
+        """What is fitted."""
+        return {"nodes": exactly(num_features)}
 
     def features(self, data: Data) -> Tensor:
         """The identity matrix."""
@@ -97,6 +112,14 @@ class DegreeAndIdentity(Preparation):
     def suits(cls, data: Data) -> bool:
         """Where there are no features."""
         return not has_features(data)
+
+    @classmethod
+    def forms(
+        cls, num_features: int, num_nodes: int, dtype: torch.dtype
+    ) -> dict[str, Form]:
+        """What is fitted."""
+        bins = num_features - num_nodes
+        return {"bins": exactly(bins), "nodes": exactly(num_nodes)}
 
     def features(self, data: Data) -> Tensor:
         """Two columns of each row are 1."""

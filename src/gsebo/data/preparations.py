@@ -1,6 +1,5 @@
 """The preparations of features by name."""
 
-from torch import Tensor
 from torch_geometric.data import Data
 
 from gsebo.data.preparation import Given, Preparation, Rows, Standard
@@ -20,9 +19,9 @@ def suitable_preparations(data: Data) -> list[str]:
 
 def fit_preparation(name: str, data: Data) -> Preparation:
     """Fit the preparation called ``name`` to a graph."""
-    return lookup("preparation", name, PREPARATIONS).fit(data)
+    return preparation_called(name).fit(data)
 
 
-def preparation_from(name: str, tensors: dict[str, Tensor]) -> Preparation:
-    """Rebuild a stored preparation."""
-    return lookup("preparation", name, PREPARATIONS).from_tensors(tensors)
+def preparation_called(name: str) -> type[Preparation]:
+    """The kind of a stored preparation."""
+    return lookup("preparation", name, PREPARATIONS)

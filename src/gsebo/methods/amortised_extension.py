@@ -11,10 +11,10 @@ from gsebo.backbone import Backbone
 from gsebo.backbone.base import Features
 from gsebo.bilevel import Tree
 from gsebo.methods.extension import Extension, KnownEntries
-from gsebo.methods.prepare import NetworkChoices
 from gsebo.structure import AmortisedStrength, Topology
 
-_SCORER, _GUESS, _FIRST, _WEIGHTS = "scorer:", "guess:", "first:", "edge_weights"
+SCORER, GUESS, FIRST, EDGE_WEIGHTS = "scorer:", "guess:", "first:", "edge_weights"
+"""What the names of its tensors begin with, and the name of one."""
 
 
 @final
@@ -72,54 +72,18 @@ class AmortisedExtension(Extension):
     def tensors(self) -> dict[str, Tensor]:
         """Everything to be saved."""
         parts = {
-            _SCORER: self._scorer(),
-            _GUESS: {} if self.guess is None else self.guess.state_dict(),
-            _FIRST: self.first or {},
+            SCORER: self._scorer(),
+            GUESS: {} if self.guess is None else self.guess.state_dict(),
+            FIRST: self.first or {},
         }
         found = {
             prefix + name: tensor.detach().clone()
             for prefix, part in parts.items()
             for name, tensor in part.items()
         }
-        return {**found, _WEIGHTS: self.weights}
+        return {**found, EDGE_WEIGHTS: self.weights}
 
     def _scorer(self) -> dict[str, Tensor]:
         """What scores other edges; what single edges had is in their weights."""
         named = self.structure.state_dict()
         return {name: tensor for name, tensor in named.items() if name != "own"}
-
-    @classmethod
-    def from_tensors(
-        cls,
-        tensors: dict[str, Tensor],
-        structure: AmortisedStrength,
-        guess: NetworkChoices,
-        backbone: Backbone,
-        num_features: int,
-        num_classes: int,
-    ) -> "AmortisedExtension":
-        """Read what :meth:`tensors` gave.
-
-        Args:
-            tensors: Of the model file.
-            structure: As the model's parameters describe it.
-            guess: Which network knows features alone.
-            backbone: The trained network.
-            num_features: Number of feature columns.
-            num_classes: Number of classes.
-        """
-        parts = {
-            prefix: {
-                name.removeprefix(prefix): tensor
-                for name, tensor in tensors.items()
-                if name.startswith(prefix)
-            }
-            for prefix in (_SCORER, _GUESS, _FIRST)
-        }
-        structure.restore(parts[_SCORER], backbone.normalise)
-        network = None
-        if parts[_GUESS]:
-            network = guess.build(num_features, num_classes)
-            network = network.to(tensors[_WEIGHTS].dtype)
-            network.load_state_dict(parts[_GUESS])
-        return cls(structure, network, parts[_FIRST] or None, tensors[_WEIGHTS])

@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any, final
 
+from gsebo.schema import Name, NotNegative, Share, Size, Text
+
 
 @final
 @dataclass(frozen=True)
@@ -22,24 +24,19 @@ class Tried:
         reason: Why or why not, in words.
     """
 
-    candidate: str
-    preparation: str
-    epochs: int | None
-    fold_accuracy: tuple[float, ...]
-    accuracy: float | None
+    candidate: Name
+    preparation: Name
+    epochs: Size | None
+    fold_accuracy: tuple[Share, ...]
+    accuracy: Share | None
     log_loss: float | None
-    seconds: float
+    seconds: NotNegative
     chosen: bool
-    reason: str
+    reason: Text
 
     def to_json(self) -> dict[str, Any]:
         """All of it in the form of JSON."""
         return {**asdict(self), "fold_accuracy": list(self.fold_accuracy)}
-
-    @classmethod
-    def from_json(cls, record: dict[str, Any]) -> "Tried":
-        """Read what :meth:`to_json` wrote."""
-        return cls(**{**record, "fold_accuracy": tuple(record["fold_accuracy"])})
 
 
 @final
@@ -54,6 +51,11 @@ class Choice:
 
     tried: tuple[Tried, ...]
     parameters: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        chosen = sum(each.chosen for each in self.tried)
+        if chosen != 1:
+            raise ValueError(f"{chosen} candidates are chosen, not one")
 
     @property
     def chosen(self) -> Tried:

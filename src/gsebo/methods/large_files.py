@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from gsebo.backbone import Backbone
 from gsebo.data.column_files import open_output
 from gsebo.data.mapped import release
-from gsebo.errors import InvalidInput
-from gsebo.files import check_writable, read_tensors, write_atomically, write_tensors
+from gsebo.data.npy_stream import read_header
+from gsebo.errors import InvalidInput, escaped
+from gsebo.files import check_writable, read_tensors, write_tensors
+from gsebo.methods.amortised_extension import FIRST, GUESS, SCORER
+from gsebo.methods.base import GraphClassifier
 from gsebo.methods.large_model import LargeModel
-from gsebo.methods.plain import plain_parameters
-from gsebo.training import StepRecord
-from gsebo.version import __version__
+from gsebo.methods.model_facts import (
+    FORMAT,
+    OWN,
+    TENSORS,
+    WHAT,
+    FolderModelFacts,
+    check_files,
+    common_facts,
+    dtype_name,
+    write_facts,
+)
+from gsebo.methods.model_parts import (
+    Parts,
+    scorer_facts,
+    stored_network,
+    stored_scorer,
+    under,
+)
+from gsebo.training.layerwise import require_layers
 
-if TYPE_CHECKING:
-    from gsebo.methods.base import GraphClassifier
-
-FORMAT = "large-1"
-_FACTS, _TENSORS, _OWN = "model.json", "model.safetensors", "own.npy"
-_NETWORKS = ("backbone", "guess", "first")
-_SCORER = "scorer:"
+_BACKBONE = "backbone:"
 _PIECE = 2**22
 
 
@@ -35,97 +45,110 @@ def save_large_model(
     estimator: GraphClassifier, folder: Path, dataset: str | None
 ) -> None:
     """Write a model that was fitted on a graph folder."""
-    from gsebo.methods.persistence import method_name
-
     check_writable(folder)
     model: LargeModel = estimator.large_model_
+    networks = {_BACKBONE: model.backbone, GUESS: model.guess, FIRST: model.first}
     tensors: dict[str, Tensor] = {}
-    for name in _NETWORKS:
-        network: Backbone | None = getattr(model, name)
+    for prefix, network in networks.items():
         if network is not None:
-            named = network.state_dict().items()
-            tensors |= {f"{name}:{key}": tensor for key, tensor in named}
+            tensors |= under(prefix, network.state_dict())
     if model.scorer is not None:
         named = model.scorer.state_dict().items()
-        tensors |= {_SCORER + key: tensor for key, tensor in named if key != "own"}
-    write_tensors(folder / _TENSORS, tensors, {"format": FORMAT})
+        tensors |= under(SCORER, {key: each for key, each in named if key != "own"})
+    files = [TENSORS]
     if model.own is not None:
-        with open_output(folder / _OWN, model.own.shape, model.own.dtype) as out:
-            for begin in range(0, out.shape[-1], _PIECE):
-                piece = slice(begin, begin + _PIECE)
-                out[..., piece] = model.own[..., piece]
-                release(out)
-                release(model.own)
-    facts = {
-        "format": FORMAT,
-        "method": method_name(estimator),
-        "parameters": plain_parameters(estimator.get_params(deep=False)),
-        "dataset": dataset,
-        "graph": model.graph,
-        "seed": estimator.seed_,
-        "num_features": model.num_features,
-        "num_classes": model.num_classes,
-        "own": model.own is not None,
-        "best_step": estimator.best_step_,
-        "history": [asdict(record) for record in estimator.history_],
-        "versions": {"gsebo": __version__, "torch": torch.__version__},
-    }
-    write_atomically(folder / _FACTS, json.dumps(facts, indent=1).encode())
+        files.append(OWN)
+        _write_own(model.own, folder / OWN)
+    else:
+        # An earlier model may have had one.
+        (folder / OWN).unlink(missing_ok=True)
+    write_tensors(folder / TENSORS, tensors, {"format": FORMAT})
+    facts = FolderModelFacts(
+        **common_facts(estimator, dataset, folder, *files),
+        dtype=dtype_name(next(model.backbone.parameters()).dtype),
+        num_features=model.num_features,
+        graph=model.graph,
+        own=None if model.own is None else model.own.shape,
+        scorer=scorer_facts(
+            model.scorer,
+            guess=model.guess is not None,
+            first=model.first is not None,
+        ),
+    )
+    write_facts(folder, facts)
+
+
+def _write_own(own: NDArray[Any], path: Path) -> None:
+    with open_output(path, own.shape, own.dtype) as out:
+        for begin in range(0, out.shape[-1], _PIECE):
+            piece = slice(begin, begin + _PIECE)
+            out[..., piece] = own[..., piece]
+            release(out)
+            release(own)
 
 
 def restore_large_model(
-    estimator: GraphClassifier, facts: dict[str, Any], folder: Path
+    estimator: GraphClassifier, facts: FolderModelFacts, folder: Path
 ) -> None:
-    """Read what :func:`save_large_model` wrote into an estimator."""
-    tensors, _ = read_tensors(folder / _TENSORS, "a model written by gsebo")
-    parts: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in tensors.items():
-        part, _, key = name.partition(":")
-        parts.setdefault(part, {})[key] = tensor
-    sizes = facts["num_features"], facts["num_classes"]
-    dtype = next(iter(parts["backbone"].values())).dtype
+    """Read what :func:`save_large_model` wrote into an estimator.
 
-    def network(name: str, choices: Any) -> Backbone | None:
-        if name not in parts:
-            return None
-        built: Backbone = choices.build(*sizes).to(dtype)
-        built.load_state_dict(parts[name])
-        return built
-
-    backbone = network("backbone", estimator.network())
-    assert backbone is not None
+    Args:
+        estimator: As the description says.
+        facts: The description.
+        folder: Where the model lies.
+    """
+    check_files(facts, folder, TENSORS, *([OWN] if facts.own is not None else []))
+    tensors, _ = read_tensors(folder / TENSORS, WHAT)
+    parts = Parts(tensors, f"the model in {folder}")
+    choices, where = estimator.network(), parts.where
+    backbone = stored_network(
+        choices, facts, parts.take_all(_BACKBONE), where, require_layers
+    )
     scorer = guess = first = None
-    if "scorer" in parts:
-        scorer = estimator.make_structure()
-        scorer.restore(parts["scorer"], backbone.normalise)
-        guess = network("guess", estimator.guess_network())
-        first = network("first", estimator.network())
+    lead: tuple[int, ...] = ()
+    if facts.scorer is not None:
+        scorer, guess = stored_scorer(parts, facts, estimator, backbone)
+        lead = tuple(scorer.output.shape[:-2])
+        if facts.scorer.first:
+            first = stored_network(choices, facts, parts.take_all(FIRST), where)
+    elif facts.own is not None and len(facts.own) == 2:
+        lead = (backbone.num_propagations,)
+    parts.require_nothing_else()
     own = None
-    if facts["own"]:
-        own = _mapped(folder / _OWN)
+    if facts.own is not None:
+        own = _mapped(folder / OWN, facts, lead)
     estimator.large_model_ = LargeModel(
         backbone=backbone,
         own=own,
-        graph=facts["graph"],
-        num_features=sizes[0],
-        num_classes=sizes[1],
+        graph=facts.graph,
+        num_features=facts.num_features,
+        num_classes=facts.num_classes,
         scorer=scorer,
         guess=guess,
         first=first,
     )
-    estimator.seed_ = facts["seed"]
-    estimator.num_classes_ = facts["num_classes"]
-    estimator.best_step_ = facts["best_step"]
-    estimator.history_ = [StepRecord.from_json(each) for each in facts["history"]]
+    estimator.seed_ = facts.seed
+    estimator.num_classes_ = facts.num_classes
+    estimator.best_step_ = facts.best_step
+    estimator.history_ = facts.history
     estimator.replicas_ = [estimator]
 
 
-def _mapped(path: Path) -> np.ndarray[Any, Any]:
-    try:
-        found: np.ndarray[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
+def _mapped(path: Path, facts: FolderModelFacts, lead: tuple[int, ...]) -> NDArray[Any]:
+    """What single entries have, once all of it is known to be numbers."""
+    assert facts.own is not None
+    header, kind = read_header(path), np.dtype(facts.dtype)
+    expected = *lead, facts.own[-1] if facts.own else 0
+    if facts.own != expected or (header.dtype, header.shape) != (kind, expected):
         raise InvalidInput(
-            f"{path} is missing or damaged ({error}); expected the file of a model "
-            "written by gsebo."
-        ) from error
+            f"{escaped(str(path))} holds {header.dtype} {list(header.shape)}; expected "
+            f"{kind} {list(expected)}, as the rest of the model says."
+        )
+    found = np.memmap(path, header.dtype, "r", header.offset, header.shape)
+    for begin in range(0, expected[-1], _PIECE):
+        if not np.isfinite(found[..., begin : begin + _PIECE]).all():
+            raise InvalidInput(
+                f"{escaped(str(path))} is not all finite; expected numbers."
+            )
+        release(found)
     return found

@@ -97,7 +97,7 @@ class Search:
         key = entrant, number
         if key not in self._curves:
             name = f"{entrant.method}-{entrant.preparation}-{number}"
-            found = self._files.load(name)
+            found = self._files.load(name, len(self._folds[number].held_out))
             if found is None:
                 found = self._train(entrant, self._folds[number])
                 self._files.save(name, found)

@@ -15,6 +15,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from gsebo.files import Form
 from gsebo.sparse import Pattern, SparseFeatures
 from gsebo.structure.agreement import NUM_AGREEMENTS, Agreements
 from gsebo.structure.base import Ground, Normalise, Predictions, Structure
@@ -130,6 +131,31 @@ class AmortisedStrength(Structure):
             self.register_buffer(name, tensors[name])
         for name in ("hidden", "shift", "output"):
             self.register_parameter(name, nn.Parameter(tensors[name]))
+
+    def forms(
+        self, num_features: int, num_layers: int, dtype: torch.dtype, *, centred: bool
+    ) -> dict[str, Form]:
+        """What :meth:`restore` needs, by name.
+
+        Args:
+            num_features: Number of columns of the features.
+            num_layers: Number of propagations of the network.
+            dtype: Of all numbers.
+            centred: Whether the features of the fit were dense, and had a centre.
+        """
+        lead = (num_layers,) if self.per_layer else ()
+        width, channels = self.num_inputs, self._channels
+        units = (len(self.columns) + 1,)
+        return {
+            "centre": Form(dtype, (num_features if centred else 0,)),
+            "scale": Form(dtype, (num_features,)),
+            "mean": Form(dtype, units),
+            # Infinite for evidence that all edges of the fit shared.
+            "spread": Form(dtype, units, low=0, may_be_infinite=True),
+            "hidden": Form(dtype, (*lead, width, channels)),
+            "shift": Form(dtype, (*lead, 1, channels)),
+            "output": Form(dtype, (*lead, channels, 1)),
+        }
 
     def _make_scorer(self, num_layers: int, like: Tensor) -> None:
         width, channels = self.num_inputs, self._channels

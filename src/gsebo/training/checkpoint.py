@@ -4,27 +4,72 @@ Dropout masks depend on the step number only, so the file needs no random state.
 """
 
 import time
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Literal, TypeVar, get_args
+from urllib.parse import quote
 
+import msgspec
 from torch import Tensor
 
 from gsebo.bilevel import Iterate, State, Tree
-from gsebo.errors import InvalidInput
-from gsebo.files import check_writable, read_tensors, write_tensors
-from gsebo.training.checkpoint_tables import CheckpointTables, remove_tables
+from gsebo.errors import InvalidInput, escaped
+from gsebo.files import Form, check_tensors, check_writable, read_tensors, write_tensors
+from gsebo.schema import Record, Size, Text, plain_as, require_format
+from gsebo.training.checkpoint_tables import CheckpointTables, Tables, remove_tables
 from gsebo.training.distributed.group import Alone, Group
 from gsebo.training.distributed.told import Content, agreed, told_by_first
 from gsebo.training.history import StepRecord
 from gsebo.training.progress import Progress
 
+FORMAT = 2
+"""What files of checkpoints say that they are."""
 _STEM = "checkpoint"
 _FILE = f"{_STEM}.safetensors"
 _STAGE = f"{_STEM}-{{}}.safetensors"
-_TABLES = "tables"
-_TREES = ("weights", "slots", "outer", "outer_slots", "best_weights", "best_outer")
+_WHAT = "a whole, undamaged checkpoint"
+_Tree = Literal[
+    "weights", "slots", "outer", "outer_slots", "best_weights", "best_outer"
+]
+_TREES: tuple[_Tree, ...] = get_args(_Tree)
+
+
+class CheckpointFacts(Record, frozen=True, kw_only=True):
+    """What every file of a checkpoint says; subclasses have more to say.
+
+    Attributes:
+        format: Of which kind the file is.
+        fingerprint: Of graph, parameters and seed of the fit.
+    """
+
+    format: int
+    fingerprint: Text
+
+
+class _TrainingFacts(CheckpointFacts, frozen=True, kw_only=True):
+    """How far a training has come.
+
+    Attributes:
+        order: Names of each tree: a sum over it is rounded by their order, which
+            tensors in a file do not have.
+        step: Number of inner steps.
+        count: How often the inner optimiser has stepped.
+        outer_count: How often the outer one has.
+        best: The best step so far.
+        history: All steps.
+        tables: The tables that lie beside the file, where there are any.
+    """
+
+    order: dict[_Tree, list[Text]]
+    step: Size
+    count: Size
+    outer_count: Size
+    best: StepRecord | None
+    history: list[StepRecord]
+    tables: Tables | None = None
+
+
+Facts = TypeVar("Facts", bound=CheckpointFacts)
 
 
 class Checkpoint:
@@ -53,7 +98,8 @@ class Checkpoint:
         other = Checkpoint(
             self.path.parent, every_seconds=self.every_seconds, resume=self.resume
         )
-        other.path = self.path.with_name(_STAGE.format(name))
+        # Whatever the name is, it names a file in this folder.
+        other.path = self.path.with_name(_STAGE.format(quote(str(name), safe="+")))
         return other
 
     def prepare(self) -> None:
@@ -64,7 +110,7 @@ class Checkpoint:
         self,
         fingerprint: str,
         device: str,
-        start: Progress | None = None,
+        start: Progress,
         group: Group | None = None,
     ) -> Progress | None:
         """Return the stored progress, if there is any to resume.
@@ -72,42 +118,93 @@ class Checkpoint:
         Args:
             fingerprint: Of graph, parameters and seed; another fit's file is refused.
             device: Where the tensors are wanted.
-            start: The state before the first step; its table is filled, if it has one.
+            start: The state before the first step: what is stored has to be of its
+                form. Its table is filled, if it has one.
             group: Who trains together: the first process reads for all.
         """
-        found = told_by_first(group or Alone(), partial(self._whole, fingerprint))
+        found = told_by_first(
+            group or Alone(), partial(self._whole, fingerprint, start)
+        )
         if found is None:
             return None
-        tensors, facts = found
-        try:
-            trees = {
-                name: _pick(tensors, name, facts["order"][name], device)
-                for name in _TREES
-            }
-            progress = _progress(trees, facts)
-            if start is not None and start.table is not None:
-                self._beside().load(progress, start, facts[_TABLES])
-            return progress
-        except (LookupError, TypeError) as error:
-            raise InvalidInput(
-                f"{self.path} is damaged ({error!r}); expected a whole checkpoint"
-            ) from error
+        tensors, told = found
+        facts = self._as(_TrainingFacts, told)
+        trees = self._trees(tensors, facts, start)
+        progress = _progress(trees, facts, device)
+        if facts.tables is not None:
+            self._beside().load(progress, start, facts.tables)
+        return progress
 
-    def read(self, fingerprint: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    def read(
+        self, fingerprint: str, kind: type[Facts]
+    ) -> tuple[dict[str, Tensor], Facts] | None:
         """Return what the file holds, if there is anything to resume.
 
         Args:
             fingerprint: Of graph, parameters and seed; another fit's file is refused.
+            kind: What its facts have to be.
         """
-        if not self.resume or not self.path.exists():
+        found = self._found(fingerprint)
+        return None if found is None else (found[0], self._as(kind, found[1]))
+
+    def write(self, tensors: dict[str, Tensor], facts: CheckpointFacts) -> None:
+        """Write the file.
+
+        Args:
+            tensors: What it holds.
+            facts: What it says of them.
+        """
+        write_tensors(self.path, tensors, msgspec.to_builtins(facts))
+
+    def _found(self, fingerprint: str) -> Content | None:
+        if not self.resume or not self._is_there():
             return None
-        tensors, facts = read_tensors(self.path, "a checkpoint")
+        tensors, facts = read_tensors(self.path, _WHAT)
+        require_format(facts, FORMAT, f"{self.path}")
         if facts.get("fingerprint") != fingerprint:
             raise InvalidInput(
-                f"{self.path} belongs to a fit with another graph, seed or parameters; "
-                "expected the same ones, or start anew without resuming"
+                f"{escaped(str(self.path))} belongs to a fit with another graph, seed "
+                "or parameters; expected the same ones, or start anew without resuming"
             )
         return tensors, facts
+
+    def _is_there(self) -> bool:
+        # A path that cannot be looked at is told when it is written to.
+        try:
+            return self.path.exists()
+        except OSError:
+            return False
+
+    def _as(self, kind: type[Facts], facts: object) -> Facts:
+        return plain_as(kind, facts, f"{self.path}", _WHAT)
+
+    def _trees(
+        self, tensors: dict[str, Tensor], facts: _TrainingFacts, start: Progress
+    ) -> dict[_Tree, Tree]:
+        """The tensors as trees, each leaf of the form that it had at the start.
+
+        A tree may have grown since: optimisers remember what they like.
+        """
+        forms: dict[str, Form] = {}
+        for tree in _TREES:
+            begun = _tree_of(start, _BEGINS_AS.get(tree, tree))
+            for name in {**dict.fromkeys(facts.order.get(tree, [])), **begun}:
+                found = tensors.get(f"{tree}:{name}")
+                like = begun.get(name, found)
+                if like is not None:
+                    forms[f"{tree}:{name}"] = _form(like, found)
+        check_tensors(tensors, forms, f"{self.path}")
+        if not facts.order.keys() >= {*_TREES} or len(tensors) != sum(
+            len(set(names)) for names in facts.order.values()
+        ):
+            raise InvalidInput(
+                f"{escaped(str(self.path))} is damaged (it names other tensors than it "
+                f"holds); expected {_WHAT}"
+            )
+        return {
+            tree: {name: tensors[f"{tree}:{name}"] for name in facts.order[tree]}
+            for tree in _TREES
+        }
 
     def save(
         self,
@@ -136,49 +233,36 @@ class Checkpoint:
         self._last = time.monotonic()
 
     def _write(
-        self, progress: Progress, fingerprint: str, tables: dict[str, str] | None
+        self, progress: Progress, fingerprint: str, tables: Tables | None
     ) -> None:
-        trees = dict(
-            zip(
-                _TREES,
-                (
-                    progress.iterate.weights,
-                    progress.iterate.state.slots,
-                    progress.outer,
-                    progress.outer_state.slots,
-                    progress.best_weights,
-                    progress.best_outer,
-                ),
-                strict=True,
-            )
-        )
+        trees = {tree: _tree_of(progress, tree) for tree in _TREES}
         tensors = {
-            f"{name}:{key}": leaf
-            for name in _TREES
-            for key, leaf in trees[name].items()
+            f"{tree}:{name}": leaf
+            for tree in _TREES
+            for name, leaf in trees[tree].items()
         }
-        facts = {
-            "fingerprint": fingerprint,
-            # A sum over a tree is rounded by its order, which the file does not keep.
-            "order": {name: list(trees[name]) for name in _TREES},
-            "step": progress.iterate.step,
-            "count": progress.iterate.state.count,
-            "outer_count": progress.outer_state.count,
-            "best": None if progress.best is None else asdict(progress.best),
-            "history": [asdict(record) for record in progress.history],
-        }
-        if tables is not None:
-            facts[_TABLES] = tables
-        write_tensors(self.path, tensors, facts)
+        facts = _TrainingFacts(
+            format=FORMAT,
+            fingerprint=fingerprint,
+            order={tree: list(trees[tree]) for tree in _TREES},
+            step=progress.iterate.step,
+            count=progress.iterate.state.count,
+            outer_count=progress.outer_state.count,
+            best=progress.best,
+            history=progress.history,
+            tables=tables,
+        )
+        self.write(tensors, facts)
         if tables is not None:
             self._beside().discard(tables)
 
-    def _whole(self, fingerprint: str) -> Content | None:
+    def _whole(self, fingerprint: str, start: Progress) -> Content | None:
         """What there is to resume, with all that it names."""
         self.prepare()
-        found = self.read(fingerprint)
-        if found is not None and _TABLES in found[1]:
-            self._beside().check(found[1][_TABLES])
+        found = self._found(fingerprint)
+        if found is not None:
+            facts = self._as(_TrainingFacts, found[1])
+            self._beside().check(facts.tables or {}, start)
         return found
 
     def _beside(self) -> CheckpointTables:
@@ -195,21 +279,46 @@ class Checkpoint:
         remove_tables(self.path.parent, _STEM)
 
 
-def _pick(tensors: dict[str, Tensor], name: str, keys: list[str], device: str) -> Tree:
-    return {key: tensors[f"{name}:{key}"].to(device) for key in keys}
+def _tree_of(progress: Progress, tree: _Tree) -> Tree:
+    trees: dict[_Tree, Tree] = {
+        "weights": progress.iterate.weights,
+        "slots": progress.iterate.state.slots,
+        "outer": progress.outer,
+        "outer_slots": progress.outer_state.slots,
+        "best_weights": progress.best_weights,
+        "best_outer": progress.best_outer,
+    }
+    return trees[tree]
 
 
-def _progress(trees: dict[str, Tree], facts: dict[str, Any]) -> Progress:
-    if not (trees["weights"] and trees["best_weights"]):
-        raise LookupError("weights")
-    state = State(facts["count"], trees["slots"])
-    best = facts["best"]
+# What was best is of the form of what is trained; at the start nothing is best.
+_BEGINS_AS: dict[_Tree, _Tree] = {"best_weights": "weights", "best_outer": "outer"}
+
+
+def _form(start: Tensor, found: Tensor | None) -> Form:
+    """That of the start; an axis that had nothing on it then may have grown."""
+    shape = tuple(start.shape)
+    if found is not None and found.dim() == len(shape):
+        grown = zip(shape, found.shape, strict=True)
+        shape = tuple(now if begun == 0 else begun for begun, now in grown)
+    return Form(start.dtype, shape)
+
+
+def _progress(
+    stored: dict[_Tree, Tree], facts: _TrainingFacts, device: str
+) -> Progress:
+    trees = {
+        tree: {name: leaf.to(device) for name, leaf in leaves.items()}
+        for tree, leaves in stored.items()
+    }
     return Progress(
-        iterate=Iterate(trees["weights"], state, facts["step"]),
+        iterate=Iterate(
+            trees["weights"], State(facts.count, trees["slots"]), facts.step
+        ),
         outer=trees["outer"],
-        outer_state=State(facts["outer_count"], trees["outer_slots"]),
+        outer_state=State(facts.outer_count, trees["outer_slots"]),
         best_weights=trees["best_weights"],
         best_outer=trees["best_outer"],
-        best=None if best is None else StepRecord.from_json(best),
-        history=[StepRecord.from_json(record) for record in facts["history"]],
+        best=facts.best,
+        history=facts.history,
     )

@@ -86,7 +86,7 @@ def _evaluation(
         train_accuracy,
         val_accuracy,
         None if math.isnan(changed_edges) else int(changed_edges),
-        None if math.isnan(changed_strength) else changed_strength,
+        changed_strength if math.isfinite(changed_strength) else None,
         [what for what, holds in finite.items() if not holds],
     )
 

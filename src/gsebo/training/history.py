@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
+
+from gsebo.schema import Count, NotNegative, Share, Size
 
 
 @dataclass(frozen=True)
@@ -24,20 +25,15 @@ class StepRecord:
         seconds: Since the fit began, earlier runs of a resumed fit included.
     """
 
-    step: int
-    inner_steps: int
+    step: Count
+    inner_steps: Size
     train_loss: float
     val_loss: float
-    train_accuracy: float
-    val_accuracy: float
-    changed_edges: int | None
+    train_accuracy: Share
+    val_accuracy: Share
+    changed_edges: Size | None
     changed_strength: float | None
-    seconds: float
-
-    @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> "StepRecord":
-        """Rebuild a record from :func:`dataclasses.asdict`."""
-        return cls(**fields)
+    seconds: NotNegative
 
 
 Watcher = Callable[[StepRecord, Tensor], None]

@@ -7,6 +7,7 @@ new name, then the checkpoint that names it, and only then the old table is remo
 import os
 import secrets
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,13 +15,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gsebo.data.npy_stream import read_header
 from gsebo.errors import InvalidInput
+from gsebo.files import checksum
 from gsebo.training.distributed.entries import Entries
 from gsebo.training.distributed.local_table import CHUNK, column_file
 from gsebo.training.distributed.table import EntryTable
 
+_WHAT = "a column of a table written by gsebo"
 
-def save_table(table: EntryTable, folder: Path) -> None:
+
+def save_table(table: EntryTable, folder: Path) -> dict[str, str]:
     """Write a table into a new folder, one ``.npy`` file for each column.
 
     All processes of the group take part, and the first one writes. In the end the
@@ -29,7 +34,11 @@ def save_table(table: EntryTable, folder: Path) -> None:
     Args:
         table: What to write.
         folder: Must not exist yet.
+
+    Returns:
+        Checksum of each column's file, where this process wrote it.
     """
+    checksums: dict[str, str] = {}
     begun = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
     try:
         if table.group.is_first:
@@ -38,12 +47,14 @@ def save_table(table: EntryTable, folder: Path) -> None:
             if table.group.is_first:
                 with open(column_file(begun, name), "xb") as file:
                     _write_column(table, name, axes, file)
+                checksums[name] = checksum(column_file(begun, name), _WHAT)
             else:
                 for _ in _chunks(table.total):
                     table.take(torch.empty(0, dtype=torch.int64), [name])
                     table.release()
         if table.group.is_first:
             os.rename(begun, folder)
+        return checksums
     except OSError as error:
         raise InvalidInput(
             f"cannot write {folder} ({error.strerror}); expected a new folder in one "
@@ -51,6 +62,41 @@ def save_table(table: EntryTable, folder: Path) -> None:
         ) from error
     finally:
         shutil.rmtree(begun, ignore_errors=True)
+
+
+def check_table(
+    table: EntryTable,
+    folder: Path,
+    checksums: Mapping[str, str],
+    names: Sequence[str] | None = None,
+) -> None:
+    """Raise unless a folder holds what :func:`save_table` wrote, all of it numbers.
+
+    Only this process reads.
+
+    Args:
+        table: With the columns that are to be read.
+        folder: Where they lie.
+        checksums: What :func:`save_table` returned.
+        names: Which columns; ``None`` for all.
+    """
+    expected = table.chosen(names)
+    if checksums.keys() != expected.keys():
+        raise InvalidInput(
+            f"{folder} is said to hold {', '.join(sorted(checksums)) or 'nothing'}; "
+            f"expected the columns {', '.join(sorted(expected))}"
+        )
+    for name, axes in expected.items():
+        path = column_file(folder, name)
+        if checksum(path, _WHAT) != checksums[name]:
+            raise InvalidInput(
+                f"{path} is damaged: its checksum is another one; expected {_WHAT}"
+            )
+        for own in _chunks(table.total):
+            # Opened anew each time: what was read no longer counts as memory.
+            values = _opened(table, path, (*axes, table.total))
+            if not np.isfinite(values[..., own.start : own.stop]).all():
+                raise InvalidInput(f"{path} is not all finite; expected {_WHAT}")
 
 
 def load_table(table: EntryTable, folder: Path) -> None:
@@ -82,7 +128,8 @@ def discard_tables(keep: Path) -> None:
         keep: For example ``table-12``, next to which any other ``table-...`` goes.
     """
     stem = keep.name.rpartition("-")[0]
-    for pattern in (f"{stem}-*", f".{stem}-*"):
+    # Numbers only: another stage may be called "table-something".
+    for pattern in (f"{stem}-[0-9]*", f".{stem}-[0-9]*"):
         for path in keep.parent.glob(pattern):
             if path != keep:
                 shutil.rmtree(path)
@@ -109,19 +156,13 @@ def _write_column(
 
 
 def _opened(table: EntryTable, path: Path, shape: tuple[int, ...]) -> NDArray[Any]:
-    try:
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
+    header = read_header(path)
+    if header.shape != shape or header.dtype != _kind(table):
         raise InvalidInput(
-            f"{path} is missing or damaged ({error}); expected a column of a table "
-            "written by gsebo"
-        ) from error
-    if array.shape != shape or array.dtype != _kind(table):
-        raise InvalidInput(
-            f"{path} holds {array.dtype} {list(array.shape)}; expected "
+            f"{path} holds {header.dtype} {list(header.shape)}; expected "
             f"{_kind(table)} {list(shape)}"
         )
-    return array
+    return np.memmap(path, header.dtype, "r", header.offset, shape)
 
 
 def _chunks(total: int) -> list[range]:
