@@ -1,14 +1,21 @@
-"""What is asked of a saved model, whole or damaged."""
+"""What is asked of a saved model, whole, damaged or made up."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gsebo import InvalidInput, load_model
+from gsebo.files import checksum, read_tensors, write_tensors
 from gsebo.methods import GraphClassifier
+from gsebo.schema import sealed_json
+from gsebo.sparse import Pattern
 
 
 def assert_refused(folder: Path, **arguments: Any) -> str:
@@ -29,3 +36,70 @@ def assert_same_model(left: GraphClassifier, right: GraphClassifier, data: Data)
     assert torch.equal(left.predict_proba(data), right.predict_proba(data))
     loops = left.loop_strength_, right.loop_strength_
     assert loops == (None, None) or torch.equal(*loops)
+
+
+def facts_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "model.json").read_text())
+
+
+def put_facts(folder: Path, facts: dict[str, Any]) -> None:
+    """Write a description whose own checksum and those of all files are right."""
+    facts = {key: value for key, value in facts.items() if key != "sha256"}
+    if isinstance(facts.get("files"), dict):
+        found = [name for name in facts["files"] if (folder / name).exists()]
+        facts["files"] |= {name: checksum(folder / name, "a file") for name in found}
+    (folder / "model.json").write_bytes(sealed_json(facts))
+
+
+def change_facts(folder: Path, **changes: Any) -> None:
+    put_facts(folder, facts_of(folder) | changes)
+
+
+def change_tensors(
+    folder: Path, change: Callable[[dict[str, Tensor]], dict[str, Tensor] | None]
+) -> None:
+    """Change the numbers of a model in a way that no checksum tells."""
+    path = folder / "model.safetensors"
+    tensors, stored = read_tensors(path, "a model")
+    write_tensors(path, change(tensors) or tensors, stored)
+    put_facts(folder, facts_of(folder))
+
+
+def everything(model: GraphClassifier) -> dict[str, Any]:
+    """All that a model holds, by name: what is not here is not read from its files."""
+    found: dict[str, Any] = {"method": type(model).__name__}
+    _gather(found, "", model)
+    return found
+
+
+def same(left: dict[str, Any], right: dict[str, Any]) -> bool:
+    """Whether two models hold the same, bit for bit."""
+    return left.keys() == right.keys() and all(
+        torch.equal(each, right[name]) and each.dtype == right[name].dtype
+        if isinstance(each, Tensor)
+        else each == right[name]
+        for name, each in left.items()
+    )
+
+
+def _gather(found: dict[str, Any], name: str, value: Any) -> None:
+    if isinstance(value, Tensor | str | int | float | None):
+        found[name] = value
+    elif isinstance(value, np.ndarray):
+        found[name] = torch.from_numpy(np.array(value))
+    elif isinstance(value, nn.Module):
+        _gather(found, name, dict(value.state_dict()))
+    elif isinstance(value, Pattern):
+        rows, columns = value.row_of_entry, value.column_of_entry
+        found[f"{name}.rows"], found[f"{name}.columns"] = rows, columns
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            _gather(found, f"{name}.{key}", each)
+    elif isinstance(value, list | tuple):
+        for number, each in enumerate(value):
+            _gather(found, f"{name}.{number}", each)
+    elif isinstance(value, Data):
+        _gather(found, name, value.to_dict())
+    else:
+        fields = {key: each for key, each in vars(value).items() if key != "replicas_"}
+        _gather(found, name, fields)

@@ -1,6 +1,5 @@
 """Samplers in model files: by name and settings, and never as code."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from gsebo.training.batches import (
 )
 from methods.batch_examples import amortised_on_batches, gsebo_on_batches
 from methods.examples import assert_same_fit, small_graph
-from methods.saved import assert_refused
+from methods.saved import assert_refused, change_facts, facts_of
 
 
 @dataclass(frozen=True)
@@ -101,9 +100,7 @@ def test_a_damaged_sampler_is_refused(
     stored: dict[str, Any], said: str, data: Data, tmp_path: Path
 ) -> None:
     gsebo_on_batches().fit(data).save(tmp_path)
-    path = tmp_path / "model.json"
-    facts = json.loads(path.read_text())
-    facts["parameters"]["sampler"] = stored
-    path.write_text(json.dumps(facts))
+    parameters = facts_of(tmp_path)["parameters"] | {"sampler": stored}
+    change_facts(tmp_path, parameters=parameters)
     message = assert_refused(tmp_path)
     assert said in message and "xpected" in message

@@ -8,6 +8,7 @@ from typer import Option
 
 from gsebo.cli.options import Json, Model
 from gsebo.cli.output import messages, print_json
+from gsebo.errors import InvalidInput
 
 if TYPE_CHECKING:
     from gsebo.methods import GraphClassifier
@@ -32,6 +33,11 @@ def inspect(
     from gsebo.cli.model_folder import read_model
 
     fitted, facts = read_model(model)
+    if hasattr(fitted, "large_model_"):
+        raise InvalidInput(
+            f"{model} is a model of a graph folder; expected one of a graph in memory, "
+            "or gsebo predict with --strengths."
+        )
     changes = summarise(fitted, top=top)
     if export is not None:
         _export(fitted, export)

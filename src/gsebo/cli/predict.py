@@ -46,6 +46,7 @@ def predict(
     """
     from gsebo.cli.model_folder import read_model
     from gsebo.data import load
+    from gsebo.data.folder import GraphFolder, is_graph_folder
 
     fitted, facts = read_model(model)
     name = graph or facts.dataset
@@ -62,7 +63,10 @@ def predict(
             f"--strengths {strengths} given with a model of a graph that was in "
             "memory; expected gsebo inspect."
         )
-    data = load(name, data_dir=data_dir, normalize=normalize)
+    if is_graph_folder(name):
+        data = GraphFolder.open(name).to_data()
+    else:
+        data = load(name, data_dir=data_dir, normalize=normalize)
     probability, predicted = fitted.predict_proba(data).max(dim=-1)
     new_nodes, new_edges = fitted.model_.new_in(data)
     if out is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -60,6 +61,9 @@ def large_probabilities(model: LargeModel, data: Data | GraphFolder) -> Tensor:
             model.probabilities(data.arrays(), checksum(data), Room())
         )
     validate(data, labels_needed=False)
+    data = copy.copy(data)
+    # As in a folder; what is more precise than the model is rounded to what it knows.
+    data.x = data.x.detach().to(model.dtype)
     layouts = [(arrays, checksum(arrays)) for arrays in _as_in_folders(data)]
     of_fit = [layout for layout in layouts if layout[1] == model.graph]
     arrays, graph = (of_fit or layouts)[0]

@@ -87,6 +87,11 @@ class LargeModel:
         """Where the network is."""
         return next(self.backbone.parameters()).device
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of its numbers."""
+        return next(self.backbone.parameters()).dtype
+
     def probabilities(
         self, arrays: GraphArrays, graph: str, room: Room, out: Array | None = None
     ) -> Array:
@@ -114,6 +119,13 @@ class LargeModel:
                 f"the graph has {arrays.num_features} features; expected "
                 f"{self.num_features}, as in the graph of the fit."
             )
+        if arrays.dtype != self.dtype:
+            raise InvalidInput(
+                f"the features of the graph are {_name(arrays.dtype)}; expected "
+                f"{_name(self.dtype)}, as in the graph of the fit."
+            )
+        if graph == self.graph:
+            self._check_own(arrays)
         if self.scorer is None:
             return self._changed(arrays, graph)
         return self._scored(self.scorer, arrays, graph, room)
@@ -137,6 +149,16 @@ class LargeModel:
             device=self.device,
         ):
             yield strengths(chunk)[..., : chunk.topology.num_edges].clamp(0, 1).cpu()
+
+    def _check_own(self, arrays: GraphArrays) -> None:
+        """Raise unless each entry of the graph of the fit has what is its own."""
+        edges, nodes = arrays.num_edges, arrays.num_nodes
+        allowed = (edges,) if self.scorer is not None else (edges, edges + nodes)
+        if self.own is not None and self.own.shape[-1] not in allowed:
+            raise InvalidInput(
+                f"the model has numbers for {self.own.shape[-1]} entries; expected "
+                f"{' or '.join(map(str, allowed))}, as the graph of the fit has."
+            )
 
     def _changed(self, arrays: GraphArrays, graph: str) -> StrengthsOf:
         """The vanilla strengths, and what each entry was changed by."""
@@ -235,3 +257,7 @@ class LargeModel:
             scores[begin : begin + step] = piece.softmax(-1).numpy()
             release(scores)
         return scores
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -185,22 +185,21 @@ class Checkpoint:
 
         A tree may have grown since: optimisers remember what they like.
         """
+        named = [f"{tree}:{name}" for tree in facts.order for name in facts.order[tree]]
+        if facts.order.keys() != {*_TREES} or sorted(named) != sorted(tensors):
+            raise InvalidInput(
+                f"{escaped(str(self.path))} is damaged (it names other tensors than it "
+                f"holds); expected {_WHAT}"
+            )
         forms: dict[str, Form] = {}
         for tree in _TREES:
             begun = _tree_of(start, _BEGINS_AS.get(tree, tree))
-            for name in {**dict.fromkeys(facts.order.get(tree, [])), **begun}:
+            for name in {**dict.fromkeys(facts.order[tree]), **begun}:
                 found = tensors.get(f"{tree}:{name}")
                 like = begun.get(name, found)
                 if like is not None:
                     forms[f"{tree}:{name}"] = _form(like, found)
         check_tensors(tensors, forms, f"{self.path}")
-        if not facts.order.keys() >= {*_TREES} or len(tensors) != sum(
-            len(set(names)) for names in facts.order.values()
-        ):
-            raise InvalidInput(
-                f"{escaped(str(self.path))} is damaged (it names other tensors than it "
-                f"holds); expected {_WHAT}"
-            )
         return {
             tree: {name: tensors[f"{tree}:{name}"] for name in facts.order[tree]}
             for tree in _TREES

@@ -83,8 +83,8 @@ def test_what_the_file_names_is_there_and_nothing_else(
         if record.step == 1:
             return
         _, facts = read_tensors(saving(tmp_path).path, "a checkpoint")
-        named = facts["tables"].values()
-        assert {path.name for path in tables(tmp_path)} == set(named)
+        named = {table["folder"] for table in facts["tables"].values()}
+        assert {path.name for path in tables(tmp_path)} == named
 
     # What killed processes left: begun, or whole before the checkpoint named it.
     begun = tmp_path / ".checkpoint-table-3.0a.1b"
@@ -114,9 +114,10 @@ def test_without_a_table_the_file_is_what_it_was(data: Data, tmp_path: Path) -> 
         assert tables(folder) == []
         _, facts = read_tensors(saving(folder).path, "a checkpoint")
         assert list(facts) == [
-            *("fingerprint", "order", "step", "count", "outer_count", "best"),
-            "history",
+            *("format", "fingerprint", "order", "step", "count", "outer_count"),
+            *("best", "history", "tables"),
         ]
+        assert facts["tables"] is None
 
 
 @pytest.mark.parametrize("kind", ["table", "best_table"])
