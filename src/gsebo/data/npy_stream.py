@@ -105,7 +105,7 @@ class NpyReader:
         self.left = math.prod(shape)
         header = header_of(self.dtype, shape)
         expected = len(header) + self.left * self.dtype.itemsize
-        held = require_regular(path, "an array of a graph folder").st_size
+        held = require_regular(path, "an array written by gsebo").st_size
         what = f"{self.dtype.str} {list(shape)}"
         if held != expected:
             raise InvalidInput(
@@ -156,7 +156,7 @@ class NpyReader:
     def _unreadable(self, error: OSError) -> InvalidInput:
         return InvalidInput(
             f"{self.shown} cannot be read ({escaped(error.strerror or str(error))}); "
-            "expected an array of a graph folder."
+            "expected an array written by gsebo."
         )
 
 
@@ -171,6 +171,16 @@ def map_array(path: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> Array:
     offset = len(header_of(dtype, shape))
     mapped: Array = np.memmap(path, dtype, "r", offset=offset, shape=shape)
     return mapped
+
+
+def open_array(path: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> Array:
+    """The same, once the file's header and length are known to be those of the array.
+
+    Raises:
+        InvalidInput: There is no plain file, or it does not hold such an array.
+    """
+    NpyReader(path, dtype, shape, escaped(str(path))).close()
+    return map_array(path, dtype, shape)
 
 
 def sha256_of_array(values: Array, dtype: DTypeLike) -> str:

@@ -23,12 +23,12 @@ from gsebo.methods.choice import Choice, Tried
 from gsebo.methods.epochs import EpochClassifier
 from gsebo.methods.folds import deal
 from gsebo.methods.outcome import Outcome
-from gsebo.methods.parameters import require_count
+from gsebo.methods.parameters import require_choice, require_count
 from gsebo.methods.plain import plain_parameters
 from gsebo.methods.race import Entrant, Race
 from gsebo.methods.reasons import tried_in_words, untried
 from gsebo.methods.search import Search
-from gsebo.training.outer_step import OuterStepName
+from gsebo.training.outer_step import OUTER_STEPS, OuterStepName
 from gsebo.training.stopping import SelectBy
 
 # Of a plain network where no label could be held out.
@@ -80,6 +80,7 @@ class Auto(EpochClassifier):
             raise InvalidInput(
                 f"num_folds={self.num_folds} given; expected an integer >= 2."
             )
+        require_choice("outer_step", self.outer_step, OUTER_STEPS)
         own_name("features", self.features, {"auto": None, **PREPARATIONS})
         for name in candidate_names(self.methods):
             self._candidates(self.device, 0).make(name).check_parameters()

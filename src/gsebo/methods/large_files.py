@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gsebo.data.column_files import open_output
 from gsebo.data.mapped import release
-from gsebo.data.npy_stream import read_header
+from gsebo.data.npy_stream import open_array
 from gsebo.errors import InvalidInput, escaped
 from gsebo.files import check_writable, read_tensors, write_tensors
 from gsebo.methods.amortised_extension import FIRST, GUESS, SCORER
@@ -137,14 +137,13 @@ def restore_large_model(
 def _mapped(path: Path, facts: FolderModelFacts, lead: tuple[int, ...]) -> NDArray[Any]:
     """What single entries have, once all of it is known to be numbers."""
     assert facts.own is not None
-    header, kind = read_header(path), np.dtype(facts.dtype)
     expected = *lead, facts.own[-1] if facts.own else 0
-    if facts.own != expected or (header.dtype, header.shape) != (kind, expected):
+    if facts.own != expected:
         raise InvalidInput(
-            f"{escaped(str(path))} holds {header.dtype} {list(header.shape)}; expected "
-            f"{kind} {list(expected)}, as the rest of the model says."
+            f"{escaped(str(path))} is said to hold {list(facts.own)}; expected "
+            f"{list(expected)}, as the rest of the model says."
         )
-    found = np.memmap(path, header.dtype, "r", header.offset, header.shape)
+    found = open_array(path, np.dtype(facts.dtype), expected)
     for begin in range(0, expected[-1], _PIECE):
         if not np.isfinite(found[..., begin : begin + _PIECE]).all():
             raise InvalidInput(

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gsebo.data.npy_stream import read_header
+from gsebo.data.npy_stream import header_of, open_array
 from gsebo.errors import InvalidInput
 from gsebo.files import checksum
 from gsebo.training.distributed.entries import Entries
@@ -138,12 +138,7 @@ def discard_tables(keep: Path) -> None:
 def _write_column(
     table: EntryTable, name: str, axes: tuple[int, ...], file: IO[bytes]
 ) -> None:
-    header = {
-        "descr": np.lib.format.dtype_to_descr(_kind(table)),
-        "fortran_order": False,
-        "shape": (*axes, table.total),
-    }
-    np.lib.format.write_array_header_1_0(file, header)
+    file.write(header_of(_kind(table), (*axes, table.total)))
     place, size = file.tell(), _kind(table).itemsize
     for own in _chunks(table.total):
         found = table.take(torch.arange(own.start, own.stop), [name])[name]
@@ -156,13 +151,7 @@ def _write_column(
 
 
 def _opened(table: EntryTable, path: Path, shape: tuple[int, ...]) -> NDArray[Any]:
-    header = read_header(path)
-    if header.shape != shape or header.dtype != _kind(table):
-        raise InvalidInput(
-            f"{path} holds {header.dtype} {list(header.shape)}; expected "
-            f"{_kind(table)} {list(shape)}"
-        )
-    return np.memmap(path, header.dtype, "r", header.offset, shape)
+    return open_array(path, _kind(table), shape)
 
 
 def _chunks(total: int) -> list[range]:
