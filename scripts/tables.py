@@ -14,6 +14,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import structs
+
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Recipe, Store, load_recipe
 from gsebo.report import accuracy_sheet, choices_sheet, gaps, gather
@@ -84,7 +86,7 @@ def overview_recipe() -> Recipe:
     """GSEBO and the controls that say most about it, on the same networks."""
     controls = load_recipe("controls")
     blocks = (
-        replace(block, methods=[method])
+        structs.replace(block, methods=[method])
         for method in ("vanilla", "frozen", "gsebo", "train_val")
         for block in controls.blocks
         if method in block.methods
@@ -100,7 +102,7 @@ def noise_recipe() -> Recipe:
         "mlp": ["train_val"],
     }
     blocks = (
-        replace(block, methods=[method], backbones=[network])
+        structs.replace(block, methods=[method], backbones=[network])
         for network, methods in networks.items()
         for method in methods
         for block in beyond.blocks

@@ -8,6 +8,7 @@ numbers out of range or not finite, and nesting that nobody needs.
 import hashlib
 import json
 import math
+import re
 import tomllib
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -34,12 +35,25 @@ Name = Annotated[str, Meta(min_length=1, max_length=200)]
 """Of a thing, not a text."""
 Text = Annotated[str, Meta(max_length=100_000)]
 """A few sentences at most."""
+Finite = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float
+"""Any number: JSON has no others, and TOML's are looked through."""
+Key = Annotated[str, Meta(max_length=200)]
+"""Of a table that is free to have any."""
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 """Checksum of a file."""
+
+_Flat = None | bool | Finite | Text
+_Nested = _Flat | list[_Flat] | dict[Key, _Flat]
+_Deeper = _Flat | list[_Nested] | dict[Key, _Nested]
+Value = _Flat | list[_Deeper] | dict[Key, _Deeper]
+"""Of a parameter, which may have options, which may have options."""
 
 _LONGEST_TEXT = 64 * 2**20
 _DEEPEST = 32
 _SEAL = "sha256"
+# A person writes it. Far longer names of keys than anyone needs take tomllib minutes.
+_LONGEST_TOML = 2**16
+_KEY_ENDS = re.compile("[=,\n]")
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,12 +92,19 @@ def json_as(kind: type[Kind], text: bytes | str, where: str, what: str) -> Kind:
 
 def read_toml_as(kind: type[Kind], path: Path, what: str) -> Kind:
     """Read a TOML file that a person wrote; the same checks."""
-    text = read_bytes(path, what, _LONGEST_TEXT)
+    return toml_as(kind, read_bytes(path, what, _LONGEST_TOML), f"{path}", what)
+
+
+def toml_as(kind: type[Kind], text: bytes, where: str, what: str) -> Kind:
+    """Decode TOML that a person wrote; the same checks."""
     try:
-        content = tomllib.loads(text.decode("utf-8"))
+        plain = text.decode("utf-8")
+        if any(part.count(".") > _DEEPEST for part in _KEY_ENDS.split(plain)):
+            raise ValueError(f"a key has more than {_DEEPEST} parts")
+        content = tomllib.loads(plain)
     except (ValueError, RecursionError) as error:
-        raise _refused(f"{path}", what, f"no TOML, {_words(error)}") from error
-    return _checked(kind, content, f"{path}", what)
+        raise _refused(where, what, f"no TOML, {_words(error)}") from error
+    return _checked(kind, content, where, what)
 
 
 def sealed_json(content: dict[str, Any]) -> bytes:

@@ -1,9 +1,8 @@
 """Trials whose test nodes the fit does not see."""
 
-from dataclasses import replace
-
 import pytest
 import torch
+from msgspec.structs import replace
 
 from gsebo import GSEBO, InputWarning, Vanilla
 from gsebo.data import visible_part

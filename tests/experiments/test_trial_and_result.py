@@ -1,11 +1,11 @@
 """What identifies a trial, and lines that are no results."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Result, Trial
@@ -82,10 +82,13 @@ def example(**changes: object) -> str:
         ("3", "schema"),
         (example(schema=99), "schema 99"),
         (example(id="0" * 16), "id"),
-        (example(trial={"method": "gsebo"}), "expected the fields"),
+        (example(trial={"method": "gsebo"}), "missing required field `backbone`"),
         (example(trial={**json.loads(example())["trial"], "seed": "3"}), "seed"),
         (example(trial={**json.loads(example())["trial"], "seed": True}), "seed"),
-        (example(trial={**json.loads(example())["trial"], "noise": 0.5}), "int or str"),
+        (
+            example(trial={**json.loads(example())["trial"], "noise": 0.5}),
+            "Expected `int . str`",
+        ),
         (example(trial={**json.loads(example())["trial"], "noise": True}), "noise"),
         (example(status="failed"), "status"),
         (example(error="broke"), "status"),

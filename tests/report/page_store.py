@@ -159,7 +159,7 @@ def made_up(planned: Planned) -> Result:
 def _curves(accuracy: float, chance: random.Random) -> dict[str, list[float]]:
     rising = [1 - math.exp(-step / 8) for step in range(40)]
     return {
-        "inner_steps": [10.0 * (step + 1) for step in range(40)],
+        "inner_steps": [10 * (step + 1) for step in range(40)],
         "train_loss": [2 - 1.8 * one + chance.gauss(0, 0.02) for one in rising],
         "val_loss": [2 - one + chance.gauss(0, 0.02) for one in rising],
         "train_accuracy": rising,

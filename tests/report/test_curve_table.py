@@ -26,7 +26,7 @@ def curve(length: int, level: float) -> dict[str, list[float]]:
     names = ("train_loss", "train_accuracy", "val_loss", "val_accuracy")
     columns = {name: [level + k for k in range(length)] for name in names}
     columns["test_accuracy"] = [level * k for k in range(length)]
-    return {"inner_steps": [10.0 * (k + 1) for k in range(length)], **columns}
+    return {"inner_steps": [10 * (k + 1) for k in range(length)], **columns}
 
 
 def test_figures_at_a_few_steps(tmp_path: Path) -> None:

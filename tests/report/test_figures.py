@@ -1,12 +1,12 @@
 """Every figure of the page: what is drawn, and what is said to be missing."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.report.page_store import RECIPES, fill_pages, made_up
 from tests.report.synthetic import recipe_of
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from tests.report.page_reader import PageReader
 from tests.report.page_store import fill_pages, made_up
 from tests.report.synthetic import recipe_of
@@ -115,7 +116,7 @@ def test_stored_text_is_never_markup(tmp_path: Path) -> None:
     def outcome(planned: Planned) -> Result:
         if planned.trial.seed == 0:
             return Result(trial=planned.trial, error=evil, device=evil)
-        return replace(made_up(planned), device=evil, versions={evil: evil})
+        return structs.replace(made_up(planned), device=evil, versions={evil: evil})
 
     store, recipes = fill_pages(tmp_path, outcome)
     recipes = [replace(one, title=evil, about=evil) for one in recipes[:3]]

@@ -13,6 +13,7 @@ from gsebo.errors import InvalidInput
 
 if TYPE_CHECKING:
     from gsebo.experiments import Result
+    from gsebo.experiments.migrate import Migration
     from gsebo.experiments.verify import FileReport
 
 results_app = typer.Typer(
@@ -130,6 +131,46 @@ def verify(
         _print(results, reports, left)
     if left or not all(report.sound for report in reports):
         raise typer.Exit(1)
+
+
+@results_app.command("migrate", epilog="[bold]Example:[/bold] gsebo results migrate")
+def migrate_results(
+    results: ResultsFolder = Path("results"), json: Json = False
+) -> None:
+    """Bring files of an older gsebo up to date; exit code 1 if one is damaged.
+
+    Trials that GSEBO was fitted in say now which outer step that was: the paper's. A
+    file with a line that is no result is left as it is.
+    """
+    from gsebo.experiments import Store
+    from gsebo.experiments.migrate import migrate
+
+    if not results.is_dir():
+        raise InvalidInput(f"--results {results} given; there is no such folder.")
+    done = migrate(Store(results))
+    if json:
+        print_json({"files": [_migration_as_json(one) for one in done]})
+    else:
+        print_table(
+            f"Results in {results}",
+            ("file", ">lines", ">brought up to date", ">of these with a new id"),
+            ((one.path.name, one.lines, one.migrated, one.renamed) for one in done),
+        )
+    for one in done:
+        if one.problem is not None:
+            messages.note(f"{one.path} is left as it is: {one.problem}")
+    if any(one.problem for one in done):
+        raise typer.Exit(1)
+
+
+def _migration_as_json(done: "Migration") -> dict[str, Any]:
+    return {
+        "file": done.path.name,
+        "lines": done.lines,
+        "migrated": done.migrated,
+        "renamed": done.renamed,
+        "problem": done.problem,
+    }
 
 
 def _as_json(report: "FileReport") -> dict[str, Any]:

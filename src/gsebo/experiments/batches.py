@@ -1,8 +1,10 @@
 """Trials that wait, and which of them are fitted at once."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import final
+
+from msgspec.structs import replace
 
 from gsebo.experiments.trial import Trial
 from gsebo.experiments.trial_graph import same_graph_for_all_seeds

@@ -1,17 +1,42 @@
 """What a fit did to edges within classes, between classes, and to false ones."""
 
-from typing import Any
+from typing import Annotated, Literal, TypedDict
 
 import torch
+from msgspec import Meta
 from torch import Tensor
 
 from gsebo.methods import GraphClassifier
+from gsebo.schema import Count, Size
 
 BINS = tuple(number / 10 for number in range(21))
 """Edges of the bars of strength / start; a last bar has all that is above."""
 
 
-def edge_outcome(model: GraphClassifier, added: int) -> list[dict[str, Any]] | None:
+GroupName = Literal["within", "between", "false"]
+
+
+class GroupOutcome(TypedDict):
+    """What became of a group of edges.
+
+    Attributes:
+        count: How many they are.
+        mean: Of strength / start, over those that had any at the start.
+        zero: How many have no strength left.
+        histogram: How many of those that had any are in each of the bars.
+    """
+
+    count: Count
+    mean: Annotated[float, Meta(ge=0)] | None
+    zero: Size
+    histogram: Annotated[list[Size], Meta(min_length=21, max_length=21)]
+
+
+EdgeGroups = dict[GroupName, GroupOutcome]
+"""The groups of one layer; one without any edge is left out."""
+
+
+def edge_outcome(model: GraphClassifier, added: int) -> list[EdgeGroups] | None:
     """Summarise strength / start by group; ``None`` where no structure was learned.
 
     All labels are read: this describes a fit after its end.
@@ -23,8 +48,7 @@ def edge_outcome(model: GraphClassifier, added: int) -> list[dict[str, Any]] | N
 
     Returns:
         For each layer, or once if all share the strengths, the groups ``within``,
-        ``between`` (two classes, added edges apart) and ``false``, each with ``count``,
-        ``mean``, ``zero`` (edges without any strength left) and ``histogram``.
+        ``between`` (two classes, added edges apart) and ``false``.
     """
     if not model.model_.learned:
         return None
@@ -32,7 +56,7 @@ def edge_outcome(model: GraphClassifier, added: int) -> list[dict[str, Any]] | N
     first, second = labels[edges[0]], labels[edges[1]]
     known = (first >= 0) & (second >= 0) & (edges[0] != edges[1])
     false = torch.arange(edges.shape[1]) >= edges.shape[1] - 2 * added
-    groups = {
+    groups: dict[GroupName, Tensor] = {
         "within": known & ~false & (first == second),
         "between": known & ~false & (first != second),
         "false": known & false,
@@ -48,7 +72,7 @@ def edge_outcome(model: GraphClassifier, added: int) -> list[dict[str, Any]] | N
     ]
 
 
-def _group(strength: Tensor, start: Tensor) -> dict[str, Any]:
+def _group(strength: Tensor, start: Tensor) -> GroupOutcome:
     some = start > 0
     ratio = strength[some] / start[some]
     bars = torch.bucketize(ratio, torch.tensor(BINS, dtype=torch.float64), right=True)

@@ -1,12 +1,13 @@
 """Trials to results: the only place that fits something for a table or figure."""
 
+import math
 import threading
 import time
 import traceback
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any, cast, final
 
 import torch
 from torch import Tensor
@@ -14,17 +15,18 @@ from torch_geometric.data import Data
 
 from gsebo.data import edges_appended, noise_parts
 from gsebo.data.noise_kinds import LABELS
-from gsebo.experiments.edge_outcome import edge_outcome
+from gsebo.errors import escaped
+from gsebo.experiments.edge_outcome import EdgeGroups, edge_outcome
 from gsebo.experiments.inductive import (
     fitted_graph,
     predicted_classes,
     visible_noise,
 )
 from gsebo.experiments.memory import peak_memory_bytes, reset_peak_memory
-from gsebo.experiments.result import Result
+from gsebo.experiments.result import Curves, Result
 from gsebo.experiments.trial import Trial
 from gsebo.experiments.trial_graph import is_halved, trial_graph
-from gsebo.experiments.versions import device_name, versions
+from gsebo.experiments.versions import circumstances, device_name
 from gsebo.lookup import lookup
 from gsebo.methods import METHODS, GraphClassifier
 from gsebo.training import StepRecord
@@ -54,10 +56,10 @@ def execute(
         return [
             Result(
                 trial=trial,
-                error=" ".join(text.split()),
+                error=escaped(" ".join(text.split())),
                 seconds=seconds,
                 device=device,
-                versions=versions(),
+                **circumstances(),
             )
             for trial in trials
         ]
@@ -106,7 +108,7 @@ def _result(
         trial=trial,
         test_accuracy=_accuracy(predicted_classes(model, data), data),
         val_accuracy=round(best.val_accuracy, _DIGITS),
-        val_loss=round(best.val_loss, _DIGITS),
+        val_loss=_rounded("val_loss", best.val_loss),
         best_step=model.best_step_,
         outer_iterations=len(model.history_),
         new_edges=int(model.new_edge_index_.shape[1]),
@@ -117,13 +119,11 @@ def _result(
         edges=_edges(trial, model, data),
         curves=curves.columns() if curves else None,
         device=device_name(model.model_.strengths.device),
-        versions=versions(),
+        **circumstances(),
     )
 
 
-def _edges(
-    trial: Trial, model: GraphClassifier, data: Data
-) -> list[dict[str, Any]] | None:
+def _edges(trial: Trial, model: GraphClassifier, data: Data) -> list[EdgeGroups] | None:
     # It is told by all labels, which must be true, and a search shall hold nothing
     # that test nodes know.
     if is_halved(trial.split) or noise_parts(trial.noise)[0] == LABELS:
@@ -155,11 +155,18 @@ class _Curves:
         figures["test_accuracy"] = _accuracy(predicted, self._data)
         with self._lock:
             for name, value in figures.items():
-                self._columns[name].append(round(value, _DIGITS))
+                self._columns[name].append(_rounded(name, value))
 
-    def columns(self) -> dict[str, list[float]]:
+    def columns(self) -> Curves:
         """Figures of every step, by name."""
-        return dict(self._columns)
+        return cast(Curves, dict(self._columns))
+
+
+def _rounded(name: str, value: float) -> float:
+    """A figure as it is stored, which only a number can be."""
+    if not math.isfinite(value):
+        raise ValueError(f"{name} of the fit became {value}")
+    return round(value, _DIGITS)
 
 
 def _accuracy(predicted: Tensor, data: Data) -> float:

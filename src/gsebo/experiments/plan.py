@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from gsebo.experiments.expand import Cell, Planned, block_trials, places
-from gsebo.experiments.recipe import Recipe
+from gsebo.experiments.recipe import Recipe, require_few_trials
 from gsebo.experiments.trial import Trial
 from gsebo.experiments.tuning import Choice, Tuning
 
@@ -42,8 +42,9 @@ def make_plan(recipe: Recipe, tuning: Tuning, *, seeds: int | None = None) -> Pl
         seeds: Number of seeds instead of the recipe's own; a search keeps its own.
 
     Raises:
-        InvalidInput: A name is unknown.
+        InvalidInput: A name is unknown, or there are too many trials.
     """
+    require_few_trials(recipe, seeds)
     trials: dict[tuple[Cell, str], Planned] = {}
     choices: dict[Cell, Choice] = {}
     first: dict[str, Planned] = {}

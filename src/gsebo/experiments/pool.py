@@ -16,7 +16,7 @@ from gsebo.experiments.batches import Batch, Lane
 from gsebo.experiments.engine import Engine
 from gsebo.experiments.result import Result
 from gsebo.experiments.store import Store
-from gsebo.experiments.versions import versions
+from gsebo.experiments.versions import circumstances
 from gsebo.experiments.worker import READY, WorkerSettings, serve
 
 # The libraries take seconds to load. On Linux one process loads them for all workers
@@ -151,7 +151,7 @@ class ProcessEngine(Engine):
                 trial=trial,
                 error=f"the worker process {cause}",
                 device=lane.device,
-                versions=versions(),
+                **circumstances(),
             )
             for trial in worker.batch.trials
         ]

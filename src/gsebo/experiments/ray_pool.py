@@ -11,7 +11,7 @@ from gsebo.experiments.engine import Engine
 from gsebo.experiments.result import Result
 from gsebo.experiments.store import Store
 from gsebo.experiments.trial import Trial
-from gsebo.experiments.versions import versions
+from gsebo.experiments.versions import circumstances
 from gsebo.experiments.worker import prepare_process, run_batch
 
 # Results are small; by default Ray takes a third of the memory for them.
@@ -126,7 +126,7 @@ class RayEngine(Engine):
         except self._ray.exceptions.RayError as error:
             text = f"{type(error).__name__}: {' '.join(str(error).split())}"
             return [
-                Result(trial=trial, error=text, device=lane.device, versions=versions())
+                Result(trial=trial, error=text, device=lane.device, **circumstances())
                 for trial in batch.trials
             ]
 

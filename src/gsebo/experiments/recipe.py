@@ -1,20 +1,31 @@
 """Recipes: which fits make a table or figure, as data in TOML files."""
 
-import tomllib
-from dataclasses import dataclass, field, fields, replace
+import os
+from dataclasses import dataclass
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Annotated, TypeVar
+
+import msgspec
+from msgspec import Meta
+from msgspec.structs import replace
 
 from gsebo.data import NoiseSpec, noise_spec
-from gsebo.errors import InvalidInput
-from gsebo.lookup import lookup, own_name
+from gsebo.errors import InvalidInput, escaped
+from gsebo.files import read_bytes
+from gsebo.lookup import own_name
+from gsebo.schema import Count, Key, Name, Record, Text, Value, toml_as
 
 _FOLDER = Path(__file__).parent / "recipes"
-_DEFAULT_SEEDS = 10
+_LONGEST = 2**16
+_LONGEST_NAME = 200
+_MOST_TRIALS = 100_000
+
+_Kind = TypeVar("_Kind")
+_Some = Annotated[list[_Kind], Meta(min_length=1)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Block:
+class Block(Record, frozen=True, kw_only=True):
     """Fits that share everything but what is listed: the product of all lists.
 
     Attributes:
@@ -40,21 +51,21 @@ class Block:
             the parameters of these names.
     """
 
-    methods: list[str]
-    backbones: list[str]
-    datasets: list[str]
-    preset: str | None = None
-    set: dict[str, Any] = field(default_factory=dict)
-    vary: dict[str, list[Any]] = field(default_factory=dict)
-    variants: dict[str, list[str]] = field(default_factory=dict)
-    noise: list[NoiseSpec] = field(default_factory=lambda: [0])
-    split: str | None = None
-    seeds: int | None = None
+    methods: _Some[Name]
+    backbones: _Some[Name]
+    datasets: _Some[Name]
+    preset: Name | None = None
+    set: dict[Key, Value] = msgspec.field(default_factory=dict)
+    vary: dict[Key, _Some[Value]] = msgspec.field(default_factory=dict)
+    variants: dict[Name, _Some[Name]] = msgspec.field(default_factory=dict)
+    noise: _Some[NoiseSpec] = msgspec.field(default_factory=lambda: [0])
+    split: Name | None = None
+    seeds: Count | None = None
     curves: bool = False
-    label: str = ""
-    tuned_by: str | None = None
-    tuned_as: str | None = None
-    tuned_into: str | None = None
+    label: Key = ""
+    tuned_by: Annotated[str, Meta(min_length=1, max_length=4096)] | None = None
+    tuned_as: Name | None = None
+    tuned_into: Name | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,100 +109,91 @@ def load_recipe(name_or_path: str) -> Recipe:
     """
     if name_or_path.endswith(".toml"):
         path = Path(name_or_path)
-        if not path.is_file():
-            raise InvalidInput(f"recipe {name_or_path} given; there is no such file.")
     else:
         known = {name: _FOLDER / f"{name}.toml" for name in recipe_names()}
         path = known[own_name("recipe", name_or_path, known)]
-    try:
-        content = tomllib.loads(path.read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{path} is no TOML: {error}.") from error
-    return _recipe(path, content)
+    return read_recipe(read_bytes(path, "a recipe", _LONGEST), path)
 
 
-def _recipe(path: Path, content: dict[str, Any]) -> Recipe:
-    blocks = content.pop("trials", None)
-    expected = {
-        "title": str,
-        "about": str,
-        "seeds": int,
-        "shows_edges": bool,
-        "parts": list,
-    }
-    defaults = {"seeds": _DEFAULT_SEEDS, "about": "", "shows_edges": False, "parts": []}
-    content = {**defaults, **content}
-    _check(path.name, content, expected, required=("title",))
+def read_recipe(text: bytes, path: Path) -> Recipe:
+    """Read the text of a recipe.
+
+    Args:
+        text: TOML.
+        path: Where it is from; names the recipe.
+
+    Raises:
+        InvalidInput: It does not say what a recipe has to say.
+    """
+    if len(os.fsencode(path.stem)) > _LONGEST_NAME:
+        raise InvalidInput(
+            f"{escaped(str(path))} given; expected a name of {_LONGEST_NAME} bytes at "
+            "most, for the file of its results has it too."
+        )
+    content = toml_as(_RecipeFile, text, str(path), "a recipe")
     known = dict.fromkeys(recipe_names())
-    parts = tuple(own_name("recipe", str(one), known) for one in content.pop("parts"))
-    if not isinstance(blocks, list) or not blocks:
-        raise InvalidInput(f"{path.name} has no [[trials]]; expected at least one.")
-    read = tuple(
-        _block(f"[[trials]] number {number} of {path.name}", block)
-        for number, block in enumerate(blocks, 1)
+    parts = tuple(own_name("recipe", one, known) for one in content.parts)
+    if len(set(parts)) < len(parts) or path.stem in parts:
+        raise InvalidInput(
+            f"parts of {escaped(str(path))} are {', '.join(parts)}; expected each of "
+            "them once, and not the recipe itself."
+        )
+    recipe = Recipe(
+        name=path.stem,
+        title=content.title,
+        about=content.about,
+        seeds=content.seeds,
+        shows_edges=content.shows_edges,
+        parts=parts,
+        blocks=tuple(
+            _in_one_form(f"[[trials]] number {number} of {path.name}", path, block)
+            for number, block in enumerate(content.trials, 1)
+        ),
     )
-    near = tuple(_with_search_near(path.parent, block) for block in read)
-    return Recipe(name=path.stem, blocks=near, parts=parts, **content)
+    require_few_trials(recipe)
+    return recipe
 
 
-def _with_search_near(folder: Path, block: Block) -> Block:
-    """Turn the path of a search, if it is one, into one from the working directory."""
-    if block.tuned_by is None or not block.tuned_by.endswith(".toml"):
-        return block
-    return replace(block, tuned_by=str(folder / block.tuned_by))
+def require_few_trials(recipe: Recipe, seeds: int | None = None) -> None:
+    """Raise if nobody could wait for all trials of a recipe, or even list them.
+
+    Args:
+        recipe: The recipe.
+        seeds: Number of seeds instead of the recipe's own.
+    """
+    number = sum(
+        _num_trials(one, seeds or one.seeds or recipe.seeds) for one in recipe.blocks
+    )
+    if number > _MOST_TRIALS:
+        raise InvalidInput(
+            f"the recipe {escaped(recipe.name)} has {number:,} trials; expected "
+            f"{_MOST_TRIALS:,} at most."
+        )
 
 
-def _block(where: str, content: Any) -> Block:
-    kinds: dict[str, type] = {
-        "methods": list,
-        "backbones": list,
-        "datasets": list,
-        "preset": str,
-        "set": dict,
-        "vary": dict,
-        "variants": dict,
-        "noise": list,
-        "split": str,
-        "seeds": int,
-        "curves": bool,
-        "label": str,
-        "tuned_by": str,
-        "tuned_as": str,
-        "tuned_into": str,
-    }
-    assert set(kinds) == {one.name for one in fields(Block)}
-    if not isinstance(content, dict):
-        raise InvalidInput(f"{where} is {content!r}; expected a table.")
-    _check(where, content, kinds, required=("methods", "backbones", "datasets"))
-    for name in ("methods", "backbones", "datasets", "noise"):
-        _check_list(f"{name} of {where}", content.get(name, [0]))
-    for table in ("vary", "variants"):
-        for name, values in content.get(table, {}).items():
-            _check_list(f"{table}.{name} of {where}", values)
-    what = f"noise of {where}"
-    noise = [noise_spec(one, what) for one in content.get("noise", [0])]
-    return Block(**{**content, "noise": noise})
+def _num_trials(block: Block, seeds: int) -> int:
+    """How many trials a block has at most, by the lengths of its lists."""
+    networks = sum(len(block.variants.get(row, [row])) for row in block.backbones)
+    places = len(block.methods) * networks * len(block.datasets) * len(block.noise)
+    return places * prod(len(values) for values in block.vary.values()) * seeds
 
 
-def _check(
-    where: str,
-    content: dict[str, Any],
-    kinds: dict[str, type],
-    required: tuple[str, ...],
-) -> None:
-    for name in required:
-        if name not in content:
-            raise InvalidInput(f"{where} has no {name!r}; expected one.")
-    for name, value in content.items():
-        kind = lookup("key", name, kinds)
-        if type(value) is not kind:
-            raise InvalidInput(
-                f"{name} of {where} is {value!r}; expected a {kind.__name__}."
-            )
-        if isinstance(value, int) and kind is int and value < 1:
-            raise InvalidInput(f"{name} of {where} is {value}; expected 1 or more.")
+class _RecipeFile(Record, frozen=True, kw_only=True):
+    """What the file of a recipe consists of."""
+
+    title: Annotated[str, Meta(min_length=1, max_length=300)]
+    about: Text = ""
+    seeds: Count = 10
+    shows_edges: bool = False
+    parts: list[Name] = msgspec.field(default_factory=list)
+    trials: _Some[Block]
 
 
-def _check_list(what: str, values: Any) -> None:
-    if not isinstance(values, list) or not values:
-        raise InvalidInput(f"{what} is {values!r}; expected a list with some values.")
+def _in_one_form(where: str, path: Path, block: Block) -> Block:
+    """Spell noise in one way, and a search's path from the working directory."""
+    what = escaped(f"noise of {where}")
+    search = block.tuned_by
+    if search is not None and search.endswith(".toml"):
+        search = str(path.parent / search)
+    noise = [noise_spec(one, what) for one in block.noise]
+    return replace(block, noise=noise, tuned_by=search)

@@ -1,33 +1,40 @@
 """What became of one trial: one JSON line, from which everything shown derives."""
 
 import json
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any, Literal, TypedDict, cast
 
-from gsebo.errors import InvalidInput
+import msgspec
+from msgspec import Meta
+from msgspec.structs import asdict
+
+from gsebo.data import noise_spec
+from gsebo.errors import InvalidInput, escaped
+from gsebo.experiments.edge_outcome import EdgeGroups
 from gsebo.experiments.trial import Trial
+from gsebo.schema import Count, Key, Name, Record, Size, Text, Value
 
-SCHEMA = 1
+SCHEMA = 2
+"""What a line of today says of itself; older ones are brought up to date by
+:mod:`gsebo.experiments.migrate`."""
 
-_OUTCOME = (
-    "test_accuracy",
-    "val_accuracy",
-    "val_loss",
-    "best_step",
-    "outer_iterations",
-    "new_edges",
-    "seconds",
-    "peak_memory_bytes",
-    "together",
-    "all_parameters",
-    "edges",
-    "curves",
-)
+Share = Annotated[float, Meta(ge=0, le=1)]
+Word = Annotated[str, Meta(max_length=200)]
+_Figures = Annotated[list[float], Meta(min_length=1)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Result:
+class Curves(TypedDict):
+    """How many steps of the weights were made at each look, and how it stood."""
+
+    inner_steps: Annotated[list[Size], Meta(min_length=1)]
+    train_loss: _Figures
+    train_accuracy: _Figures
+    val_loss: _Figures
+    val_accuracy: _Figures
+    test_accuracy: _Figures
+
+
+class Result(Record, frozen=True, kw_only=True):
     """The outcome of a trial, or why it has none.
 
     Attributes:
@@ -47,27 +54,34 @@ class Result:
             layer or one for all, where the method learned a structure.
         curves: Figures of each step by name, where the trial asked for them.
         device: Where it ran.
+        processor: Model of the processor.
+        instructions: Vector instructions that torch computed with, such as ``"AVX2"``.
+        commit: Of the source, where that is a git checkout; with ``-dirty`` where files
+            were changed since.
         versions: Of the libraries.
         finished: When, in UTC.
     """
 
     trial: Trial
-    error: str | None = None
-    test_accuracy: float | None = None
-    val_accuracy: float | None = None
+    error: Text | None = None
+    test_accuracy: Share | None = None
+    val_accuracy: Share | None = None
     val_loss: float | None = None
-    best_step: int | None = None
-    outer_iterations: int | None = None
-    new_edges: int | None = None
-    seconds: float | None = None
-    peak_memory_bytes: int | None = None
-    together: int | None = None
-    all_parameters: dict[str, Any] | None = None
-    edges: list[dict[str, Any]] | None = None
-    curves: dict[str, list[float]] | None = None
-    device: str = ""
-    versions: dict[str, str] = field(default_factory=dict)
-    finished: str = field(
+    best_step: Count | None = None
+    outer_iterations: Count | None = None
+    new_edges: Size | None = None
+    seconds: Annotated[float, Meta(ge=0)] | None = None
+    peak_memory_bytes: Size | None = None
+    together: Count | None = None
+    all_parameters: dict[Key, Value] | None = None
+    edges: list[EdgeGroups] | None = None
+    curves: Curves | None = None
+    device: Word = ""
+    processor: Word | None = None
+    instructions: Word | None = None
+    commit: Word | None = None
+    versions: dict[Name, Word] = msgspec.field(default_factory=dict)
+    finished: Word = msgspec.field(
         default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds")
     )
 
@@ -89,44 +103,88 @@ class Result:
             "trial": self.trial.to_json(),
             "status": "ok" if self.ok else "failed",
         }
-        names = ("error", *_OUTCOME, "device", "versions", "finished")
-        values = {name: getattr(self, name) for name in names}
+        values = {**asdict(self), "trial": None}
         content |= {name: value for name, value in values.items() if value is not None}
         return json.dumps(content, allow_nan=False)
 
     @classmethod
-    def from_line(cls, line: str) -> "Result":
+    def from_line(cls, line: bytes | str) -> "Result":
         """Read a line.
 
         Raises:
             InvalidInput: It is no result, or one of another schema or identity.
         """
         try:
-            content = json.loads(line)
-        except ValueError as error:
-            raise InvalidInput(f"not JSON ({error}); expected a result.") from error
-        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-            found = content.get("schema") if isinstance(content, dict) else content
-            raise InvalidInput(f"schema {found!r} given; expected {SCHEMA}.")
-        trial = Trial.from_json(content.get("trial", {}))
-        if content.get("id") != trial.key:
+            read = _LINES.decode(line)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            raise InvalidInput(_why_not(line, error)) from error
+        if read.id != read.trial.key:
+            raise InvalidInput(f"id {read.id!r} given; its trial has {read.key!r}.")
+        if (read.status == "ok") is not read.ok:
             raise InvalidInput(
-                f"id {content.get('id')!r} given; its trial has {trial.key!r}."
+                f"status {read.status!r} given; expected 'ok' without an error or "
+                "'failed' with one."
             )
-        if (content.get("status") == "ok") is ("error" in content):
+        if read.ok and read.test_accuracy is None:
+            raise InvalidInput("no test_accuracy given; expected a number.")
+        _check_figures(read)
+        own = {name: v for name, v in asdict(read).items() if name not in _OTHER}
+        return cls(**own)
+
+
+class _Line(Result, frozen=True, kw_only=True):
+    """What is written of a result: beside it, what tells that it is one."""
+
+    schema: Literal[2]
+    id: Name
+    status: Literal["ok", "failed"]
+
+
+_LINES = msgspec.json.Decoder(_Line)
+_OTHER = ("schema", "id", "status")
+
+
+class _Head(msgspec.Struct):
+    schema: Any = None
+
+
+def _why_not(line: bytes | str, error: Exception) -> str:
+    """Say what is wrong with a line, first of all whether it is of another schema."""
+    if isinstance(error, RecursionError):
+        return "nested too deep; expected a result."
+    if not isinstance(error, msgspec.ValidationError):
+        return f"not JSON ({escaped(str(error), longest=300)}); expected a result."
+    try:
+        found = msgspec.json.decode(line, type=_Head).schema
+    except (msgspec.MsgspecError, RecursionError):
+        found = None
+    if type(found) is int and 0 < found < SCHEMA:
+        return (
+            f"schema {found} given; expected {SCHEMA}: `gsebo results migrate` brings "
+            "it up to date."
+        )
+    if found != SCHEMA:
+        shown = escaped(repr(found), longest=50)
+        return f"schema {shown} given; expected {SCHEMA}."
+    return f"{escaped(str(error), longest=300)}."
+
+
+def _check_figures(result: Result) -> None:
+    """Raise unless figures that belong together go together."""
+    noise = result.trial.noise
+    if isinstance(noise, str) and noise_spec(noise) != noise:
+        raise InvalidInput(f"noise {noise!r} given; expected {noise_spec(noise)!r}.")
+    if result.curves is not None:
+        lengths = {len(cast(list[float], one)) for one in result.curves.values()}
+        if len(lengths) > 1:
             raise InvalidInput(
-                f"status {content.get('status')!r} given; expected 'ok' without an "
-                "error or 'failed' with one."
+                "curves of different lengths given; expected one length."
             )
-        rest = {
-            name: value
-            for name, value in content.items()
-            if name not in ("schema", "id", "trial", "status")
-        }
-        if unknown := set(rest) - set(cls.__dataclass_fields__):
-            raise InvalidInput(f"{min(unknown)!r} given; a result has no such field.")
-        if "error" not in rest and not isinstance(rest.get("test_accuracy"), float):
-            raise InvalidInput(
-                f"test_accuracy {rest.get('test_accuracy')!r} given; expected a number."
-            )
-        return cls(trial=trial, **rest)
+    for layer in result.edges or ():
+        for name, group in layer.items():
+            empty = not any(group["histogram"])
+            if empty is not (group["mean"] is None) or group["zero"] > group["count"]:
+                raise InvalidInput(
+                    f"edges {name!r} given whose count, mean and bars contradict each "
+                    "other; expected those of one group."
+                )

@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from gsebo.data import DATASETS
 from gsebo.errors import InvalidInput
 from gsebo.experiments.expand import Planned
-from gsebo.experiments.recipe import Block, Recipe, load_recipe
+from gsebo.experiments.recipe import Block, Recipe, load_recipe, require_few_trials
 from gsebo.lookup import own_name
 from gsebo.methods import METHODS
 
@@ -52,7 +54,7 @@ class Selection:
         )
 
     def _narrowed_block(self, block: Block) -> Block:
-        return replace(
+        return structs.replace(
             block,
             methods=[one for one in block.methods if self._has("method", _method(one))],
             backbones=[
@@ -81,6 +83,7 @@ def select(recipe: Recipe, texts: Iterable[str], seeds: int | None = None) -> Se
     Raises:
         InvalidInput: A key is unknown, or the recipe has no such value.
     """
+    require_few_trials(recipe, seeds)
     known = _values(recipe, seeds)
     wanted: dict[str, frozenset[str]] = {}
     for text in texts:

@@ -6,6 +6,7 @@ writes leaves at most a last line without its end, which the next writer takes a
 
 import os
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -14,7 +15,7 @@ from filelock import FileLock
 
 from gsebo.errors import InvalidInput
 from gsebo.experiments.result import Result
-from gsebo.files import write_atomically
+from gsebo.files import require_regular, write_atomically
 
 _SUFFIX = ".jsonl"
 _TAIL = 256
@@ -61,7 +62,7 @@ class _Mark:
 
     def holds(self, path: Path) -> bool:
         """Whether the file still begins with what was read."""
-        return path.exists() and _Mark.at(path, self.end) == self
+        return path.is_file() and _Mark.at(path, self.end) == self
 
 
 @final
@@ -103,32 +104,27 @@ class Store:
             Those that were added.
         """
         path = self.folder / f"{name}{_SUFFIX}"
-        self.folder.mkdir(parents=True, exist_ok=True)
         with self.lock():
             self._read_news()
             news = {one.key: one for one in results if not self._settled(one)}
             fresh = list(news.values())
             text = "".join(f"{one.line()}\n" for one in fresh)
-            with path.open("ab") as file:
-                _drop_unfinished_line(path)
-                file.write(text.encode("utf-8"))
-                file.flush()
-                os.fsync(file.fileno())
+            try:
+                _append(path, text.encode("utf-8"))
+            except OSError as error:
+                raise InvalidInput(_cannot_write(path, error)) from error
             self._read_news()
         return fresh
 
     def lines(self) -> Iterator[StoredLine]:
         """Every whole line of every file, readable or not."""
         for path in self.paths():
-            content = path.read_bytes()
-            whole = content[: content.rfind(b"\n") + 1].decode("utf-8", "replace")
-            for number, text in enumerate(whole.split("\n")[:-1], 1):
+            for number, text in enumerate(self.texts(path)[:-1], 1):
                 yield _parse(path, number, text)
 
     def unfinished(self) -> list[Path]:
         """Files whose last line has no end."""
-        contents = ((path, path.read_bytes()) for path in self.paths())
-        return [path for path, text in contents if text and not text.endswith(b"\n")]
+        return [path for path in self.paths() if self.texts(path)[-1]]
 
     def rewrite(self, path: Path, *, without: Collection[int]) -> None:
         """Write a file anew, as a whole and byte by byte as it was.
@@ -140,19 +136,36 @@ class Store:
             without: Numbers of the lines to leave out; a last line that has no end is
                 left out too.
         """
-        lines = path.read_bytes().split(b"\n")[:-1]
-        kept = (line for number, line in enumerate(lines, 1) if number not in without)
-        write_atomically(path, b"".join(line + b"\n" for line in kept))
+        lines = self.texts(path)[:-1]
+        kept = [line for number, line in enumerate(lines, 1) if number not in without]
+        self.replace(path, kept)
+
+    def replace(self, path: Path, lines: Iterable[bytes]) -> None:
+        """Write other lines into a file, all at once; the caller holds the lock."""
+        write_atomically(path, b"".join(line + b"\n" for line in lines))
         self._forget()
+
+    def texts(self, path: Path) -> list[bytes]:
+        """Lines of a file as they are, and last what has no end: mostly nothing."""
+        return _content(path).split(b"\n")
 
     def paths(self) -> list[Path]:
         """All files of the folder."""
         return sorted(self.folder.glob(f"*{_SUFFIX}"))
 
-    def lock(self) -> FileLock:
-        """Hold this to keep other processes from writing."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        return FileLock(self.folder / ".lock", is_singleton=True)
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes from writing."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.folder / ".lock", is_singleton=True)
+            lock.acquire()
+        except OSError as error:
+            raise InvalidInput(_cannot_write(self.folder, error)) from error
+        try:
+            yield
+        finally:
+            lock.release()
 
     def _settled(self, result: Result) -> bool:
         known = self._known.get(result.key)
@@ -168,11 +181,9 @@ class Store:
             self._forget()
         for path in self.paths():
             begin = self._marks[path].end if path in self._marks else 0
-            with path.open("rb") as file:
-                file.seek(begin)
-                news = file.read()
+            news = _content(path, begin)
             whole = news[: news.rfind(b"\n") + 1]
-            for line in whole.decode("utf-8", "replace").split("\n")[:-1]:
+            for line in whole.split(b"\n")[:-1]:
                 parsed = _parse(path, 0, line)
                 if parsed.result is None:
                     raise InvalidInput(
@@ -188,11 +199,38 @@ class Store:
         self._known.clear()
 
 
-def _parse(path: Path, number: int, text: str) -> StoredLine:
+def _content(path: Path, begin: int = 0) -> bytes:
+    """What is in a file from some place on."""
+    require_regular(path, "a file of results")
+    try:
+        with path.open("rb") as file:
+            file.seek(begin)
+            return file.read()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise InvalidInput(
+            f"{path} cannot be read ({reason}); expected a file of results."
+        ) from error
+
+
+def _parse(path: Path, number: int, text: bytes) -> StoredLine:
     try:
         return StoredLine(path, number, Result.from_line(text))
     except InvalidInput as error:
         return StoredLine(path, number, None, str(error))
+
+
+def _append(path: Path, text: bytes) -> None:
+    with path.open("ab") as file:
+        _drop_unfinished_line(path)
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _cannot_write(path: Path, error: OSError) -> str:
+    reason = (error.strerror or str(error)).lower()
+    return f"cannot write {path} ({reason}); expected a folder that is writable."
 
 
 def _drop_unfinished_line(path: Path) -> None:

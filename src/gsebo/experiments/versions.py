@@ -1,12 +1,41 @@
-"""Which versions a figure was computed with."""
+"""What a figure was computed with: libraries, hardware and source."""
 
+import os
 import platform
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import TypedDict
 
 import numpy
 import torch
 import torch_geometric
 
 from gsebo.version import __version__
+
+_SOURCE = Path(__file__).parents[1]
+_PROCESSORS = Path("/proc/cpuinfo")
+_PATIENCE_SECONDS = 10.0
+
+
+class Circumstances(TypedDict):
+    """What a stored result says of the process that computed it."""
+
+    processor: str
+    instructions: str
+    commit: str | None
+    versions: dict[str, str]
+
+
+def circumstances() -> Circumstances:
+    """Of this process."""
+    return {
+        "processor": processor(),
+        # What it computes with, which may be less than the processor has.
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "commit": source_commit(),
+        "versions": versions(),
+    }
 
 
 def versions() -> dict[str, str]:
@@ -25,3 +54,48 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return f"cuda ({torch.cuda.get_device_name(device)})"
     return f"{device.type} ({platform.machine()})"
+
+
+@cache
+def processor() -> str:
+    """Model of the processor, as its maker calls it."""
+    try:
+        lines = _PROCESSORS.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":") for line in lines)
+    models = (text.strip() for name, _, text in named if name.strip() == "model name")
+    return (next(models, "") or platform.processor() or platform.machine())[:200]
+
+
+@cache
+def source_commit() -> str | None:
+    """Commit of the source, ``-dirty`` if it was changed since.
+
+    Returns:
+        ``None`` where the source is no git checkout, as after an installation.
+    """
+    # Else a package that is installed inside some other project would have its commit.
+    if _git("ls-files", "--error-unmatch", "version.py") is None:
+        return None
+    return _git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def _git(*words: str) -> str | None:
+    """What a command of git says about the source; ``None`` if it fails."""
+    # Inside a hook git would be told of another checkout.
+    own = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            ["git", *words],
+            cwd=_SOURCE,
+            env=own,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PATIENCE_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return (
+        done.stdout.decode("ascii", "replace").strip() if not done.returncode else None
+    )

@@ -5,19 +5,17 @@ holds for fits that match all it names; where several do, later ones win. It onl
 what differs from the constructor's defaults.
 """
 
-import tomllib
-from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from gsebo.lookup import lookup, normalise
+from gsebo.schema import Key, Name, Record, Text, Value, read_toml_as
 
 _FOLDER = Path(__file__).parent / "preset_files"
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(Record, frozen=True, kw_only=True, dict=True):
     """Parameters for some fits.
 
     Attributes:
@@ -28,11 +26,11 @@ class Rule:
         note: Where the values come from.
     """
 
-    parameters: dict[str, Any]
-    method: str | list[str] | None = None
-    backbone: str | None = None
-    dataset: str | None = None
-    note: str = ""
+    parameters: dict[Key, Value]
+    method: Name | list[Name] | None = None
+    backbone: Name | None = None
+    dataset: Name | None = None
+    note: Text = ""
 
     def holds(self, method: str, backbone: str, dataset: str) -> bool:
         """Whether the rule is for such a fit."""
@@ -49,6 +47,12 @@ class Rule:
         return tuple(map(_normalised, (self.method, self.backbone, self.dataset)))
 
 
+class _PresetFile(Record, frozen=True, kw_only=True):
+    """What the file of a preset consists of."""
+
+    rule: list[Rule]
+
+
 def _normalised(names: str | list[str] | None) -> frozenset[str] | None:
     if names is None:
         return None
@@ -62,8 +66,8 @@ def presets() -> dict[str, tuple[Rule, ...]]:
     for path in sorted(_FOLDER.glob("*.toml")):
         # "paper.tuned.toml" has more rules of "paper", and they win.
         name = path.name.partition(".")[0]
-        rules = tomllib.loads(path.read_text("utf-8"))["rule"]
-        found[name] = found.get(name, ()) + tuple(Rule(**rule) for rule in rules)
+        rules = read_toml_as(_PresetFile, path, "a preset").rule
+        found[name] = found.get(name, ()) + tuple(rules)
     return found
 
 

@@ -1,6 +1,7 @@
 """Figures of every step, over seeds."""
 
 from collections.abc import Mapping
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,7 @@ def mean_curve(
         return None
     length = min(len(curve["inner_steps"]) for curve in curves)
     steps = np.array(curves[0]["inner_steps"][:length], dtype=np.float64)
-    values = np.array([curve[name][:length] for curve in curves])
+    columns = (cast(Mapping[str, list[float]], curve)[name] for curve in curves)
+    values = np.array([column[:length] for column in columns])
     spread = values.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros(length)
     return steps, values.mean(axis=0), spread

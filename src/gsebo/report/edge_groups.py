@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gsebo.experiments import Result
+from gsebo.experiments.edge_outcome import GroupName, GroupOutcome
 from gsebo.report.summary import Summary
 
-GROUPS = ("within", "between", "false")
+GROUPS: tuple[GroupName, ...] = ("within", "between", "false")
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class EdgeGroup:
 
 def edge_groups(results: Mapping[int, Result]) -> dict[str, EdgeGroup]:
     """Pool what is stored of a cell, by the name of the group."""
-    found = {}
+    found: dict[str, EdgeGroup] = {}
     for name in GROUPS:
         shares, zeros = [], []
         ratios: dict[int, float] = {}
@@ -49,5 +50,5 @@ def edge_groups(results: Mapping[int, Result]) -> dict[str, EdgeGroup]:
     return found
 
 
-def _zero(layer: Mapping[str, float]) -> float:
+def _zero(layer: GroupOutcome) -> float:
     return 100 * layer["zero"] / layer["count"]
