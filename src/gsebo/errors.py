@@ -1,5 +1,6 @@
 """The one error that means "what you gave cannot be used", and its warning."""
 
+import json
 import unicodedata
 
 
@@ -13,6 +14,22 @@ class InvalidInput(ValueError):
 
 class InputWarning(UserWarning):
     """What the user gave can be used, but they may not have meant it."""
+
+
+def escaped_json(text: str) -> str:
+    r"""Text of JSON, with what a terminal obeys written as JSON writes it.
+
+    >>> print(escaped_json('["\x9b2J"]'))
+    ["\u009b2J"]
+    """
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return "".join(
+        one
+        if one == "\n" or unicodedata.category(one)[0] != "C"
+        else json.dumps(one)[1:-1].replace("\x7f", r"\u007f")
+        for one in text
+    )
 
 
 def escaped(text: str, *, longest: int = 2000) -> str:

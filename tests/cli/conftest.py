@@ -1,5 +1,7 @@
 import json
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,19 @@ def model_folder(command: Command, graph_file: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "model"
     assert command("fit", graph_file, *SHORT, "--out", folder).exit_code == 0
     return folder
+
+
+@contextmanager
+def control_c_is_heard() -> Iterator[None]:
+    """Processes that are started inside heed Ctrl-C, as those of a terminal do.
+
+    A shell has what it runs in the background ignore it, and so do its descendants.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def json_of(result: Result) -> dict[str, Any]:

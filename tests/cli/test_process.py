@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cli.conftest import Command
+from cli.conftest import Command, control_c_is_heard
 from gsebo import load_model
 
 GSEBO = [sys.executable, "-m", "gsebo"]
@@ -63,9 +63,11 @@ assert os.environ["OMP_WAIT_POLICY"]
 
 def started(arguments: list[str], folder: Path) -> subprocess.Popen[str]:
     """Start a fit and return once its first checkpoint is there."""
-    process = subprocess.Popen(
-        [*GSEBO, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    pipe = subprocess.PIPE
+    with control_c_is_heard():
+        process = subprocess.Popen(
+            [*GSEBO, *arguments], stdout=pipe, stderr=pipe, text=True
+        )
     deadline = time.monotonic() + STARTS_WITHIN
     while not (folder / "checkpoint.safetensors").exists():
         assert process.poll() is None, process.communicate()

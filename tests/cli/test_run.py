@@ -12,7 +12,7 @@ import psutil
 import pytest
 from rich.console import Console
 
-from cli.conftest import Command, json_of, refused
+from cli.conftest import Command, control_c_is_heard, json_of, refused
 from experiments.processes import outlive
 from experiments.small import figures, lines, write_recipe
 from gsebo.cli.live_table import LiveTable
@@ -125,13 +125,14 @@ def test_control_c_says_how_to_go_on(tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path / "some.toml", seeds=200, epochs=60)
     path = tmp_path / "there/some.jsonl"
     words = ["run", str(recipe), "--workers", "2", "--results", str(path.parent)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gsebo", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    with control_c_is_heard():
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gsebo", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
     deadline = time.monotonic() + STARTS_WITHIN
     while not path.exists() or not path.stat().st_size:
         assert process.poll() is None, process.communicate()

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 from gsebo.cli.edge_changes import summarise
-from gsebo.cli.output import percent, print_table
+from gsebo.cli.output import percent, print_table, print_text
 from gsebo.methods import Auto, GraphClassifier
 
 
@@ -36,7 +36,7 @@ def print_choice(result: dict[str, Any]) -> None:
     if len(runs) > 1:
         counts = Counter(run["choice"]["chosen"] for run in runs)
         times = ", ".join(f"{name} {count}" for name, count in counts.most_common())
-        print(f"Chosen in {len(runs)} runs: {times}.")
+        print_text(f"Chosen in {len(runs)} runs: {times}.")
         return
     choice = result["choice"]
     print_table(
@@ -53,8 +53,8 @@ def print_choice(result: dict[str, Any]) -> None:
         (_row(record) for record in choice["tried"]),
     )
     chosen = next(record for record in choice["tried"] if record["chosen"])
-    print(f"Chose {chosen['candidate']} because {chosen['reason']}.")
-    print(f"Structure: {_in_words(choice['structure'])}.")
+    print_text(f"Chose {chosen['candidate']} because {chosen['reason']}.")
+    print_text(f"Structure: {_in_words(choice['structure'])}.")
 
 
 def _row(record: dict[str, Any]) -> tuple[object, ...]:

@@ -9,7 +9,7 @@ from typer import Argument
 
 from gsebo.cli.convert import register, verify_folder
 from gsebo.cli.options import DataDir, Json
-from gsebo.cli.output import print_json, print_table
+from gsebo.cli.output import print_json, print_table, print_text
 
 data_app = typer.Typer(
     help="Find, download, convert and check datasets.",
@@ -60,7 +60,7 @@ def get(name: Name, data_dir: DataDir = None, json: Json = False) -> None:
     if json:
         print_json({"name": name, "where": where, "path": str(path)})
         return
-    print(f"{name}: {path} ({where})")
+    print_text(f"{name}: {path} ({where})")
 
 
 @data_app.command("verify", epilog="[bold]Example:[/bold] gsebo data verify")

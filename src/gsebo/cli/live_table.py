@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.table import Table
 
 from gsebo.cli.run_lines import duration_in_words, say_stage
+from gsebo.errors import escaped
 from gsebo.experiments import Batch, Lane, Result, RunWatcher, Stage
 
 _Row = tuple[str, str]
@@ -56,7 +57,7 @@ class LiveTable(RunWatcher):
         """Leave the table of the stage before, and begin a new one below."""
         self._stop()
         say_stage(stage, number, lanes, left)
-        self._title = stage.recipe.title
+        self._title = escaped(stage.recipe.title)
         self._row_of = {
             planned.trial.key: (planned.cell.method, planned.cell.row)
             for planned in stage.planned
@@ -106,7 +107,7 @@ class LiveTable(RunWatcher):
             for row, number in self._all.items():
                 done = f"{self._done[row]} / {number}"
                 failed = str(self._failed[row] or "")
-                table.add_row(*row, done, failed, self._now(row))
+                table.add_row(*map(escaped, row), done, failed, self._now(row))
             return table
 
     def _now(self, row: _Row) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Annotated, Any, cast, final
 
@@ -10,6 +11,8 @@ from typer.core import TyperGroup
 
 from gsebo.cli.compare import compare
 from gsebo.cli.data import data_app
+from gsebo.cli.defects import DEFECT, defect_in_words, refusal_of_the_system
+from gsebo.cli.environment import check_environment, make_usable
 from gsebo.cli.fit import fit
 from gsebo.cli.inspect import inspect
 from gsebo.cli.list import list_names
@@ -42,7 +45,11 @@ class Commands(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run and exit: 0, 2 with one sentence for bad input, 130 for Ctrl-C."""
+        """Run and exit.
+
+        The code is 0, or 2 with one sentence for bad input, 70 with one for a defect
+        of gsebo itself, 130 for Ctrl-C.
+        """
         with messages.shown():
             try:
                 code = super().main(
@@ -53,6 +60,8 @@ class Commands(TyperGroup):
                 code = _BAD_INPUT
             except (typer.Abort, KeyboardInterrupt):
                 code = _INTERRUPTED
+            except Exception as error:
+                code = _unforeseen(error)
         sys.exit(code or 0)
 
 
@@ -98,13 +107,20 @@ def gsebo(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.")
     ] = False,
+    debug: Annotated[
+        bool,
+        typer.Option("--debug", help="Show the traceback of a defect of gsebo itself."),
+    ] = False,
 ) -> None:
     """Learn how strongly each edge of a graph should count."""
+    messages.debug = debug
     if version:
         print(f"gsebo {__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
         print(context.get_help())
+        return
+    check_environment()
 
 
 def run() -> None:
@@ -112,7 +128,19 @@ def run() -> None:
     # Must be set before torch is imported: by default idle OpenMP threads spin, and
     # where cores are short or shared that slows a small fit down tenfold.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    make_usable()
     typer.main.get_command(app).main()
+
+
+def _unforeseen(error: Exception) -> int:
+    """Say what happened that nobody thought of; return the exit code."""
+    if messages.debug:
+        traceback.print_exception(error)
+    if (refusal := refusal_of_the_system(error)) is not None:
+        messages.error(refusal)
+        return _BAD_INPUT
+    messages.error(defect_in_words(error))
+    return DEFECT
 
 
 def _sentence(error: Exception) -> str:

@@ -11,7 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from gsebo.errors import InputWarning
+from gsebo.errors import InputWarning, escaped, escaped_json
 
 # Wide enough that no table is cut when the output is a file or a pipe.
 _PLAIN_WIDTH = 200
@@ -27,6 +27,7 @@ class Messages:
 
     def __init__(self) -> None:
         self.quiet = False
+        self.debug = False
         self._warned: set[str] = set()
         self._held: list[str] | None = None
 
@@ -34,6 +35,7 @@ class Messages:
     def shown(self) -> Iterator[None]:
         """Show each of the library's warnings once, as one line, until the end."""
         self.quiet = False
+        self.debug = False
         self._warned.clear()
         self._held = []
         with warnings.catch_warnings():
@@ -63,7 +65,7 @@ class Messages:
     def error(self, text: str) -> None:
         """Say why nothing was done."""
         self._held = None
-        print(f"Error: {text}", file=sys.stderr)
+        print(f"Error: {one_line(text)}", file=sys.stderr)
 
     def _show_warning(
         self,
@@ -84,18 +86,24 @@ messages = Messages()
 
 
 def one_line(text: str) -> str:
-    r"""Join lines, and end with a full stop unless there is some end.
+    r"""Join lines without control codes; end with a full stop unless there is some end.
 
     >>> one_line("no such\n  file")
     'no such file.'
     """
-    joined = " ".join(text.split())
+    joined = escaped(" ".join(text.split()))
     return joined if joined.endswith((".", "?", "!", "…")) else f"{joined}."
 
 
 def print_json(content: dict[str, Any]) -> None:
     """Print one JSON object on standard output."""
-    print(json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False))
+    text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False)
+    print(escaped_json(text))
+
+
+def print_text(text: str) -> None:
+    """Print lines on standard output, without what a terminal would obey."""
+    print(*(_shown(line) for line in text.split("\n")), sep="\n")
 
 
 def print_table(
@@ -113,15 +121,20 @@ def print_table(
         right = column.startswith(">")
         table.add_column(column.removeprefix(">"), justify="right" if right else "left")
     for row in rows:
-        table.add_row(*("-" if cell is None else str(cell) for cell in row))
+        table.add_row(*("-" if cell is None else _shown(str(cell)) for cell in row))
     console = _standard_output()
     # As a title of the table it would be wrapped to the table's width.
-    console.print(title, style="bold")
+    console.print(_shown(title), style="bold")
     with console.capture() as captured:
         console.print(table)
     # Rich fills every line to the width of the table.
     lines = (line.rstrip() for line in captured.get().splitlines())
     print(*filter(None, lines), "", sep="\n")
+
+
+def _shown(text: str) -> str:
+    """Text without what a terminal would obey, however long."""
+    return text if text.isprintable() else escaped(text, longest=len(text))
 
 
 def percent(fraction: float | None) -> str | None:

@@ -16,6 +16,7 @@ from rich.progress import (
 from torch import Tensor
 
 from gsebo.cli.output import messages
+from gsebo.errors import escaped
 from gsebo.training import StepRecord, Watcher
 
 _PATIENCE_SECONDS = 2.0
@@ -32,10 +33,10 @@ class FitProgress:
     def __init__(self, *, quiet: bool) -> None:
         self._enabled = sys.stderr.isatty() and not quiet
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}"),
+            TextColumn("{task.fields[state]}", markup=False),
             TimeElapsedColumn(),
             console=Console(file=sys.stderr),
             transient=True,
@@ -68,7 +69,10 @@ class FitProgress:
     def watch(self, label: str, parameters: dict[str, Any]) -> Watcher:
         """Begin with another fit and return what is to be told of its steps."""
         self._bar.reset(
-            self._task, description=label, total=expected_steps(parameters), state=""
+            self._task,
+            description=escaped(label),
+            total=expected_steps(parameters),
+            state="",
         )
         return self._update
 

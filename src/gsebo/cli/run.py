@@ -205,7 +205,7 @@ def _watcher(quiet: bool) -> AbstractContextManager["RunWatcher"]:
     from gsebo.cli.run_lines import RunLines
 
     if sys.stderr.isatty() and not quiet:
-        return LiveTable(Console(file=sys.stderr))
+        return LiveTable(Console(file=sys.stderr, markup=False, highlight=False))
     return nullcontext(RunLines(quiet=quiet))
 
 

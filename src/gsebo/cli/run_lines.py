@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import final
 
 from gsebo.cli.output import messages, percent
+from gsebo.errors import escaped
 from gsebo.experiments import Batch, Lane, Result, RunWatcher, Stage
 from gsebo.experiments.batches import is_dense
 
@@ -40,7 +41,7 @@ class RunLines(RunWatcher):
             self._ended += 1
             if not self._quiet:
                 text = f"{self._ended}/{self._number} {result_in_words(result)}"
-                print(text, file=sys.stderr, flush=True)
+                print(escaped(text), file=sys.stderr, flush=True)
 
 
 def say_stage(

@@ -8,7 +8,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from gsebo.cli.options import Quiet, ResultsFolder
-from gsebo.cli.output import messages
+from gsebo.cli.output import messages, print_text
 from gsebo.errors import InvalidInput
 from gsebo.lookup import lookup
 
@@ -44,7 +44,7 @@ def show(
         raise InvalidInput(f"--results {results} given; there is no such folder.")
     evidence = gather(load_recipe(recipe), Store(results), seeds=seeds)
     sheet = choices_sheet(evidence) if choices else accuracy_sheet(evidence)
-    print(write(sheet))
+    print_text(write(sheet))
     for sentence in gaps(evidence, recipe):
         messages.note(sentence)
 

@@ -14,6 +14,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from gsebo.errors import escaped
+
 _PATIENCE_SECONDS = 1.0
 
 
@@ -28,7 +30,7 @@ class TableProgress:
     def __init__(self, *, quiet: bool) -> None:
         self._enabled = sys.stderr.isatty() and not quiet
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TaskProgressColumn(),
             TimeElapsedColumn(),
@@ -64,7 +66,7 @@ class TableProgress:
         """Show what is being done and how far it is."""
         if what != self._what:
             self._what = what
-            self._bar.reset(self._task, description=what, total=end)
+            self._bar.reset(self._task, description=escaped(what), total=end)
         self._bar.update(self._task, completed=done, total=end)
 
     def _appear(self) -> None:

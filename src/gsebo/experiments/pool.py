@@ -125,7 +125,12 @@ class ProcessEngine(Engine):
         return _Worker(process, ours)
 
     def _receive(self, lane: Lane) -> list[Result] | None:
-        """Read what a worker says: its results, or ``None`` if it has just started."""
+        """Read what a worker says: its results, or ``None`` if it has just started.
+
+        Raises:
+            InvalidInput: Results cannot be stored.
+            WorkerFailed: The worker has a defect.
+        """
         worker = self._workers[lane]
         try:
             message = worker.pipe.recv()
@@ -134,6 +139,8 @@ class ProcessEngine(Engine):
         if message == READY:
             worker.ready = True
             return None
+        if isinstance(message, Exception):
+            raise message
         worker.batch = None
         return list(message)
 

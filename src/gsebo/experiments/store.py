@@ -151,6 +151,10 @@ class Store:
 
     def paths(self) -> list[Path]:
         """All files of the folder."""
+        if self.folder.exists() and not self.folder.is_dir():
+            raise InvalidInput(
+                f"{self.folder} is no folder; expected one with files of results."
+            )
         return sorted(self.folder.glob(f"*{_SUFFIX}"))
 
     @contextmanager

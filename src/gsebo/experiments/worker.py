@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 from threadpoolctl import threadpool_limits
 
+from gsebo.errors import InvalidInput
 from gsebo.experiments.batches import Batch
 from gsebo.experiments.execute import execute
 from gsebo.experiments.result import Result
@@ -21,6 +23,10 @@ from gsebo.experiments.trial import Trial
 
 READY = "ready"
 """What a worker says before its first batch."""
+
+
+class WorkerFailed(Exception):
+    """A worker had to give up; the message is its traceback."""
 
 
 @dataclass(frozen=True)
@@ -45,18 +51,28 @@ def serve(pipe: "connection.Connection[Any, Any]", settings: WorkerSettings) -> 
     """Run batches from a pipe until the runner ends.
 
     Each result is stored before it is reported, so that whatever happens to the runner,
-    no finished trial is lost.
+    no finished trial is lost. What cannot be stored, or was not foreseen, is reported
+    as an exception, and the worker ends.
     """
     # Ctrl-C reaches all processes of a terminal; the runner decides what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with_parent()
-    os.environ.update(settings.environment)
-    prepare_process(settings.device)
-    store = Store(settings.folder)
-    pipe.send(READY)
-    while True:
-        batch = pipe.recv()
-        pipe.send(run_and_store(batch, store, settings.device, settings.data_dir))
+    try:
+        os.environ.update(settings.environment)
+        prepare_process(settings.device)
+        store = Store(settings.folder)
+        pipe.send(READY)
+        while True:
+            batch = pipe.recv()
+            pipe.send(run_and_store(batch, store, settings.device, settings.data_dir))
+    except (EOFError, ConnectionError):
+        # The runner is gone.
+        return
+    except InvalidInput as error:
+        pipe.send(error)
+    except Exception:
+        # The runner tells, or all workers would print at once.
+        pipe.send(WorkerFailed(traceback.format_exc()))
 
 
 def prepare_process(device: str) -> None:

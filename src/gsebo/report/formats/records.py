@@ -4,9 +4,11 @@ import csv
 import io
 import json
 
+from gsebo.errors import escaped_json
 from gsebo.report.table import Sheet
 
 _DIGITS = 6
+_EXECUTED = ("=", "+", "-", "@", "\t", "\r")
 
 
 def as_csv(sheet: Sheet) -> str:
@@ -15,14 +17,26 @@ def as_csv(sheet: Sheet) -> str:
     names = list(sheet.records[0])
     writer = csv.DictWriter(file, names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_rounded(sheet))
+    for record in _rounded(sheet):
+        writer.writerow({name: _harmless(value) for name, value in record.items()})
     return file.getvalue().removesuffix("\n")
 
 
 def as_json(sheet: Sheet) -> str:
     """Write one object: what holds for all, and the list of records."""
     content = {"title": sheet.title, **sheet.facts, sheet.kind: _rounded(sheet)}
-    return json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False)
+    text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False)
+    return escaped_json(text)
+
+
+def _harmless(value: object) -> object:
+    """A cell of CSV; a text that a spreadsheet would execute is quoted.
+
+    >>> _harmless("=1+1"), _harmless(-1)
+    ("'=1+1", -1)
+    """
+    executed = isinstance(value, str) and value.startswith(_EXECUTED)
+    return f"'{value}" if executed else value
 
 
 def _rounded(sheet: Sheet) -> list[dict[str, object]]:
