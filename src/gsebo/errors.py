@@ -8,7 +8,7 @@ class InvalidInput(ValueError):
     """What the user gave cannot be used; the message says what was expected.
 
     The command line turns this into one sentence and exit code 2. Anything else that
-    is raised is a defect of the library and keeps its traceback.
+    is raised is a defect of the library: exit code 70, and a log with its traceback.
     """
 
 

@@ -100,3 +100,27 @@ def test_a_search_that_came_to_nothing_hides_no_other_recipe(
     assert "vgcn" in rows["table2"]["remark"]
     assert rows["table2"]["planned"] > 0
     assert rows["tuning"]["failed"] == len(wanted)
+
+
+def test_an_older_folder_is_brought_up_to_date(command: Command, folder: Path) -> None:
+    Store(folder).append("some", [result(0), result(1, method="gsebo")])
+    path = folder / "some.jsonl"
+    path.write_text(path.read_text().replace('"schema": 2', '"schema": 1'))
+    for words in (("results", "list"), ("show", "table1")):
+        assert "`gsebo results migrate`" in refused(command(*words))
+    (done,) = json_of(command("results", "migrate", "--json"))["files"]
+    assert (done["migrated"], done["renamed"], done["problem"]) == (2, 1, None)
+    assert command("results", "verify").exit_code == 0
+    again = command("results", "migrate")
+    assert (again.exit_code, again.stderr) == (0, "")
+    (row,) = [line for line in again.stdout.splitlines() if "some.jsonl" in line]
+    assert row.split() == ["some.jsonl", "2", "0", "0"]
+
+    with path.open("a") as file:
+        file.write("nonsense\n")
+    damaged = command("results", "migrate")
+    assert damaged.exit_code == 1
+    assert "is left as it is: line 3 is no result" in damaged.stderr
+    assert "no such folder" in refused(
+        command("results", "migrate", "--results", folder / "none")
+    )

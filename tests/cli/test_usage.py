@@ -75,17 +75,6 @@ def test_unwritable_folder(
     assert "cannot write" in refused(command("fit", graph_file, "--out", graph_file))
 
 
-def test_a_defect_keeps_its_traceback(
-    command: Command, graph_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*arguments: object, **keywords: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(GSEBO, "fit", broken)
-    with pytest.raises(ZeroDivisionError):
-        command("fit", graph_file)
-
-
 def test_control_c(
     command: Command, graph_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

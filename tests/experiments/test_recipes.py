@@ -1,5 +1,6 @@
 """Recipes that come with the package, and files that are none."""
 
+import os
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -8,7 +9,15 @@ import pytest
 
 from gsebo.data import NoiseSpec
 from gsebo.errors import InvalidInput
-from gsebo.experiments import Cell, Plan, Tuning, load_recipe, make_plan, recipe_names
+from gsebo.experiments import (
+    Cell,
+    Plan,
+    Tuning,
+    load_recipe,
+    make_plan,
+    recipe_names,
+    select,
+)
 from gsebo.experiments.parameters import default_parameters, trial_parameters
 from gsebo.experiments.result import Result
 from gsebo.experiments.trial_graph import is_halved
@@ -140,6 +149,23 @@ BODY = 'methods = ["gsebo"]\nbackbones = ["gcn"]\ndatasets = ["cora"]\n'
             r"length >= 1 - at `\$.trials\[0\].vary",
         ),
         (HEAD + BODY + "curves = 1", "curves"),
+        (HEAD + BODY + "set = { inner_lr = nan }", "nan is not a finite number"),
+        (HEAD + BODY + "set = { inner_lr = -inf }", "not a finite number"),
+        (HEAD + BODY + "set = { inner_lr = 1979-05-27 }", "a date, which no field"),
+        (HEAD + BODY + f"set = {{ seeds = 1{'0' * 30} }}", "beyond 64 bits"),
+        (HEAD + BODY + f"seeds = 1{'0' * 5000}", "no TOML"),
+        (HEAD + BODY + f"set = {{ x = {'[' * 9}{']' * 9} }}", "got `array`"),
+        (HEAD + BODY + f"set = {{ x = {'[' * 9000}{']' * 9000} }}", "too deep"),
+        (HEAD + BODY + f"set = {{ {'x.' * 20_000}x = 1 }}", "a key has more than"),
+        (HEAD + BODY + f"label = '{'x' * 9000}'", "length <= 200"),
+        (HEAD + BODY + f"split = '{'halves:' * 900}file'", "length <= 200"),
+        (HEAD + BODY + "vary = { tied = [[]], x = 3 }", "Expected `array`"),
+        (HEAD + BODY + "vary = [1]", "Expected `object`"),
+        (HEAD + BODY + "variants = { gcn = [3] }", "Expected `str`"),
+        (HEAD.replace('"x"', '"x"\nparts = ["table1", "Table1"]') + BODY, "each of"),
+        (HEAD.replace('"x"', '"x"\nparts = [3]') + BODY, "Expected `str`"),
+        ("x = 1\n" * 20_000, "65,536 at most"),
+        ("\ufeff" + HEAD + BODY, "no TOML"),
     ],
 )
 def test_bad_recipes(text: str, words: str, tmp_path: Path) -> None:
@@ -166,6 +192,65 @@ def test_recipes_that_name_what_is_not_there(
     path.write_text(HEAD + BODY.replace(*change), "utf-8")
     with pytest.raises(InvalidInput, match=words):
         make_plan(load_recipe(str(path)), Tuning({}))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "seeds = 1_000_000_000",
+        f"vary = {{ {', '.join(f'x{k} = [1, 2, 3, 4]' for k in range(60))} }}",
+        f"noise = {list(range(10_001))}",
+    ],
+)
+def test_more_trials_than_anyone_can_wait_for(more: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(HEAD + BODY + more, "utf-8")
+    with pytest.raises(InvalidInput, match="trials; expected 100,000 at most"):
+        load_recipe(str(path))
+
+
+def test_more_seeds_than_anyone_can_wait_for() -> None:
+    recipe = load_recipe("table1")
+    for plan in (
+        lambda: make_plan(recipe, Tuning({}), seeds=10**9),
+        lambda: select(recipe, (), 10**9),
+    ):
+        with pytest.raises(InvalidInput, match="trials; expected 100,000 at most"):
+            plan()
+
+
+def test_a_recipe_is_a_plain_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    (tmp_path / "folder.toml").mkdir()
+    for name, words in {
+        "pipe.toml": "is a pipe",
+        "folder.toml": "is a folder",
+        f"{'x' * 5000}.toml": "name too long",
+        "nul\0.toml": "null",
+    }.items():
+        with pytest.raises(InvalidInput, match=words):
+            load_recipe(str(tmp_path / name))
+    path = tmp_path / f"{'x' * 220}.toml"
+    path.write_text(HEAD + BODY)
+    with pytest.raises(InvalidInput, match="200 bytes"):
+        load_recipe(str(path))
+
+
+def test_a_recipe_that_tunes_by_itself(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(HEAD + BODY + 'tuned_by = "mine.toml"\nsplit = "halves"', "utf-8")
+    with pytest.raises(InvalidInput, match="expected a search"):
+        make_plan(load_recipe(str(path)), Tuning({}))
+
+
+def test_what_was_fitted_by_the_papers_step_asks_for_it() -> None:
+    """Stored trials have it: else they would be run again with another one."""
+    for name in recipe_names():
+        for trial in (one.trial for one in planned(name).trials):
+            if trial.method in ("gsebo", "auto"):
+                assert trial.parameters["outer_step"] == "paper"
+            if trial.method == "retrain":
+                assert trial.parameters["method_options"]["outer_step"] == "paper"
 
 
 def test_noise_has_one_form(tmp_path: Path) -> None:

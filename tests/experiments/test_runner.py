@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from multiprocessing import Pipe
 from pathlib import Path
 
 import psutil
@@ -10,7 +11,9 @@ import pytest
 
 from experiments.conftest import RunRecipe
 from experiments.small import figures, lines, write_recipe
-from gsebo.experiments import Result, Store, execute
+from gsebo.errors import InvalidInput
+from gsebo.experiments import Batch, Result, Store, execute
+from gsebo.experiments.worker import READY, WorkerFailed, WorkerSettings, serve
 
 
 def test_what_is_stored_does_not_run(
@@ -145,3 +148,25 @@ def test_a_limit(run_recipe: RunRecipe, tmp_path: Path) -> None:
     assert (len(outcome.results), outcome.after.missing) == (2, 3)
     outcome, _ = run_recipe(recipe, limit=10, seeds=6)
     assert (len(outcome.results), outcome.after.stored) == (4, 6)
+
+
+@pytest.mark.parametrize("error", [InvalidInput("a full disk"), TypeError("a defect")])
+def test_a_worker_says_why_it_gives_up(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    def broken(*arguments: object) -> None:
+        raise error
+
+    module = "gsebo.experiments.worker"
+    monkeypatch.setattr(f"{module}.run_and_store", broken)
+    for name in ("_end_with_parent", "prepare_process", "signal.signal"):
+        monkeypatch.setattr(f"{module}.{name}", lambda *arguments: None)
+    ours, theirs = Pipe()
+    ours.send(Batch("some", ()))
+    serve(theirs, WorkerSettings(folder, "cpu", None, {}))
+    assert ours.recv() == READY
+    said = ours.recv()
+    if isinstance(error, InvalidInput):
+        assert isinstance(said, InvalidInput) and str(said) == "a full disk"
+    else:
+        assert isinstance(said, WorkerFailed) and "in broken" in str(said)

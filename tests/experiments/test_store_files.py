@@ -1,14 +1,20 @@
 """Files of results: what survives a cut, and what a check finds."""
 
+import json
+import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from experiments.small import result, trial
+from gsebo.errors import InvalidInput
 from gsebo.experiments import Result, Store
+from gsebo.experiments.migrate import migrate
 from gsebo.experiments.parameters import default_parameters
 from gsebo.experiments.verify import check_files, leftovers, put_in_order, stale
 
@@ -102,6 +108,96 @@ def test_what_cannot_be_read_is_named_and_stays(
         assert report.unfinished is not fix
         assert report.duplicates == (() if fix else (3,))
     assert path.read_bytes().split(b"\n")[1:] == [text, b""]
+
+
+def test_what_is_no_file_is_named(tmp_path: Path) -> None:
+    for kind, make in {"a pipe": os.mkfifo, "a folder": os.mkdir}.items():
+        folder = tmp_path / kind
+        folder.mkdir()
+        make(folder / "some.jsonl")
+        for look in (Store(folder).results, lambda at=folder: check_files(Store(at))):
+            with pytest.raises(InvalidInput, match=f"is {kind}"):
+                look()
+        with pytest.raises(InvalidInput, match=f"is {kind}"):
+            Store(folder).append("some", [result(0)])
+    file = tmp_path / "file"
+    file.write_text("")
+    for use in (Store(file).results, lambda: Store(file).append("some", [result(0)])):
+        with pytest.raises(InvalidInput, match="folder"):
+            use()
+
+
+def old_line(one: Result) -> bytes:
+    """As a line was before the outer step of GSEBO had a name."""
+    return one.line().replace('"schema": 2', '"schema": 1').encode()
+
+
+def old_results() -> list[Result]:
+    options: dict[str, Any] = {"method_options": {"tied": True}}
+    trials = [
+        trial(method="gsebo", parameters={"tied": True}),
+        trial(method="auto"),
+        trial(method="retrain"),
+        trial(method="retrain", parameters=options),
+        trial(method="retrain", parameters={"method": "dropedge"}),
+        trial(),
+    ]
+    return [
+        Result(
+            trial=one, test_accuracy=0.5, all_parameters={"zeal": 1, **one.parameters}
+        )
+        for one in trials
+    ]
+
+
+def test_older_lines_say_which_step_they_had(store: Store) -> None:
+    before = old_results()
+    path = write(store, "a", *map(old_line, before))
+    with pytest.raises(InvalidInput, match="gsebo results migrate"):
+        store.results()
+    (done,) = migrate(store)
+    assert (done.lines, done.migrated, done.renamed, done.problem) == (6, 6, 4, None)
+    after = list(Store(store.folder).results().values())
+    step = {"outer_step": "paper"}
+    options = {"method_options": step}, {"method_options": {**step, "tied": True}}
+    wanted = [step | {"tied": True}, step, *options, {"method": "dropedge"}, {}]
+    assert [one.trial.parameters for one in after] == wanted
+    for old, new, parameters in zip(before, after, wanted, strict=True):
+        assert new.all_parameters == {"zeal": 1, **parameters}
+        same = {"trial": old.trial, "all_parameters": old.all_parameters}
+        assert replace(new, **same) == old
+    content = path.read_bytes()
+    (again,) = migrate(store)
+    assert (again.migrated, path.read_bytes()) == (0, content)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"no JSON",
+        b'{"schema": 1}',
+        b'{"schema": 1, "trial": []}',
+        b"[" * 99_999,
+        old_line(result(1)).replace(b'"vanilla"', b'"gsebo"'),
+        old_line(result(1)).replace(b'"ok"', b'"failed"'),
+        old_line(result(1))[:-1] + b', "all_parameters": 3}',
+        result(1).line().replace('"schema": 2', '"schema": 3').encode(),
+    ],
+)
+def test_a_damaged_file_is_not_touched(store: Store, damage: bytes) -> None:
+    damaged = write(store, "a", old_line(result(0)), damage)
+    half = write(store, "b", old_line(result(2)))
+    half.write_bytes(half.read_bytes() + b'{"sch')
+    sound = write(store, "c", old_line(result(3)))
+    contents = [damaged.read_bytes(), half.read_bytes()]
+    first, second, third = migrate(store)
+    assert first.problem and first.problem.startswith("line 2 is no result: ")
+    assert second.problem and "half-written" in second.problem
+    assert third.problem is None and third.migrated == 1
+    assert contents == [damaged.read_bytes(), half.read_bytes()]
+    assert Result.from_line(sound.read_bytes().strip()) == replace(
+        result(3), finished=json.loads(sound.read_bytes())["finished"]
+    )
 
 
 def test_leftovers_of_a_killed_process(store: Store) -> None:

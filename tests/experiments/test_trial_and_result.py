@@ -1,6 +1,7 @@
 """What identifies a trial, and lines that are no results."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Result, Trial
+from gsebo.experiments.versions import circumstances
 
 values = st.one_of(
     st.booleans(),
@@ -68,6 +70,26 @@ def test_a_line_says_everything(result: Result) -> None:
     assert Result.from_line(line).key == result.trial.key
 
 
+EDGES = {"count": 3, "mean": 1.0, "zero": 0, "histogram": [3, *[0] * 20]}
+LOSSES = ("train_loss", "val_loss")
+ACCURACIES = ("train_accuracy", "val_accuracy", "test_accuracy")
+CURVES = {name: [0.5, 0.6] for name in (*LOSSES, *ACCURACIES)}
+
+
+def test_figures_of_all_kinds_are_read_again() -> None:
+    result = Result(
+        trial=Trial("gsebo", "gcn", "cora", "file", 3, parameters={"a": {"b": [1]}}),
+        test_accuracy=1.0,
+        edges=[{"within": EDGES}],
+        curves={"inner_steps": [1, 2], **CURVES},
+        **circumstances(),
+    )
+    assert Result.from_line(result.line()) == result
+    assert result.processor and result.instructions
+    commit = r"[0-9a-f]{40}(-dirty)?"
+    assert result.commit is None or re.fullmatch(commit, result.commit)
+
+
 def example(**changes: object) -> str:
     trial = Trial("gsebo", "gcn", "cora", "file", 3)
     content = json.loads(Result(trial=trial, test_accuracy=0.5).line())
@@ -95,11 +117,41 @@ def example(**changes: object) -> str:
         (example(test_accuracy=None), "test_accuracy"),
         (example(test_accuracy="0.5"), "test_accuracy"),
         (example(colour="blue"), "colour"),
+        (example(schema=1), "`gsebo results migrate` brings it up to date"),
+        (example(schema=True), "schema True"),
+        (example(schema=[[]]), "schema"),
+        ("[" * 100_000, "schema None"),
+        (example(all_parameters=[]), "Expected `object"),
+        (example(all_parameters={"x": [[[[[1]]]]]}), "got `array`"),
+        (example(all_parameters={"x": 10**30}), "9223372036854775807"),
+        (example().replace("0.5", "NaN"), "not JSON"),
+        (example().replace("0.5", "1e999"), "out of range"),
+        (example(test_accuracy=1.5), "<= 1.0"),
+        (example(best_step=0), ">= 1"),
+        (example(best_step=10**30), "best_step"),
+        (example(seconds=-1), "seconds"),
+        (example(val_loss=1e300), "val_loss"),
+        (example(versions={"gsebo": 3}), "versions"),
+        (example(device="x" * 9000), "device"),
+        (example(edges=[{"within": {}}]), "missing required field"),
+        (example(edges=[{"beside": EDGES}]), "edges"),
+        (example(edges=[{"within": {**EDGES, "histogram": [3]}}]), "length >= 21"),
+        (example(edges=[{"within": {**EDGES, "mean": None}}]), "contradict"),
+        (example(edges=[{"within": {**EDGES, "zero": 4}}]), "contradict"),
+        (example(curves={"inner_steps": [1, 2]}), "missing required field"),
+        (example(curves={"inner_steps": [1], **CURVES}), "different lengths"),
+        (example(curves={"inner_steps": [-1, 2], **CURVES}), "inner_steps"),
     ],
 )
 def test_what_is_no_result(line: str, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         Result.from_line(line)
+
+
+def test_noise_of_a_result_is_some() -> None:
+    trial = Trial("gsebo", "gcn", "cora", "file", 3, noise="nonsense:3")
+    with pytest.raises(InvalidInput, match="nonsense"):
+        Result.from_line(Result(trial=trial, test_accuracy=0.5).line())
 
 
 def test_a_failure_has_no_figures() -> None:

@@ -15,6 +15,8 @@ from gsebo.errors import InputWarning, escaped, escaped_json
 
 # Wide enough that no table is cut when the output is a file or a pipe.
 _PLAIN_WIDTH = 200
+_LONGEST_LINE = 2000
+_LONGEST_PART = 900
 
 
 @final
@@ -91,7 +93,11 @@ def one_line(text: str) -> str:
     >>> one_line("no such\n  file")
     'no such file.'
     """
-    joined = escaped(" ".join(text.split()))
+    joined = " ".join(text.split())
+    if len(joined) > _LONGEST_LINE:
+        # What was given comes first, and what was expected last.
+        joined = f"{joined[:_LONGEST_PART]}…{joined[-_LONGEST_PART:]}"
+    joined = escaped(joined, longest=len(joined))
     return joined if joined.endswith((".", "?", "!", "…")) else f"{joined}."
 
 

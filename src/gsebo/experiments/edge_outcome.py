@@ -27,7 +27,7 @@ class GroupOutcome(TypedDict):
     """
 
     count: Count
-    mean: Annotated[float, Meta(ge=0)] | None
+    mean: Annotated[float, Meta(ge=0, le=1e15)] | None
     zero: Size
     histogram: Annotated[list[Size], Meta(min_length=21, max_length=21)]
 

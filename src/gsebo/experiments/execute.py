@@ -1,6 +1,5 @@
 """Trials to results: the only place that fits something for a table or figure."""
 
-import math
 import threading
 import time
 import traceback
@@ -47,7 +46,9 @@ def execute(
     """
     begun = time.perf_counter()
     try:
-        return _fit(trials, device, data_dir)
+        results = _fit(trials, device, data_dir)
+        # Nothing is stored that could not be read again, such as a loss of NaN.
+        return [Result.from_line(result.line()) for result in results]
     except Exception as error:
         # Whatever it was is stored, and the other trials go on.
         seconds = round((time.perf_counter() - begun) / len(trials), 3)
@@ -108,7 +109,7 @@ def _result(
         trial=trial,
         test_accuracy=_accuracy(predicted_classes(model, data), data),
         val_accuracy=round(best.val_accuracy, _DIGITS),
-        val_loss=_rounded("val_loss", best.val_loss),
+        val_loss=round(best.val_loss, _DIGITS),
         best_step=model.best_step_,
         outer_iterations=len(model.history_),
         new_edges=int(model.new_edge_index_.shape[1]),
@@ -155,18 +156,11 @@ class _Curves:
         figures["test_accuracy"] = _accuracy(predicted, self._data)
         with self._lock:
             for name, value in figures.items():
-                self._columns[name].append(_rounded(name, value))
+                self._columns[name].append(round(value, _DIGITS))
 
     def columns(self) -> Curves:
         """Figures of every step, by name."""
         return cast(Curves, dict(self._columns))
-
-
-def _rounded(name: str, value: float) -> float:
-    """A figure as it is stored, which only a number can be."""
-    if not math.isfinite(value):
-        raise ValueError(f"{name} of the fit became {value}")
-    return round(value, _DIGITS)
 
 
 def _accuracy(predicted: Tensor, data: Data) -> float:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from gsebo.data import NoiseSpec, noise_spec
+from gsebo.data import noise_spec
 from gsebo.errors import InvalidInput, escaped
 from gsebo.files import read_bytes
 from gsebo.lookup import own_name
@@ -58,7 +58,7 @@ class Block(Record, frozen=True, kw_only=True):
     set: dict[Key, Value] = msgspec.field(default_factory=dict)
     vary: dict[Key, _Some[Value]] = msgspec.field(default_factory=dict)
     variants: dict[Name, _Some[Name]] = msgspec.field(default_factory=dict)
-    noise: _Some[NoiseSpec] = msgspec.field(default_factory=lambda: [0])
+    noise: _Some[int | Name] = msgspec.field(default_factory=lambda: [0])
     split: Name | None = None
     seeds: Count | None = None
     curves: bool = False

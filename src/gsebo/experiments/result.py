@@ -18,9 +18,10 @@ SCHEMA = 2
 """What a line of today says of itself; older ones are brought up to date by
 :mod:`gsebo.experiments.migrate`."""
 
+Figure = Annotated[float, Meta(ge=-1e15, le=1e15)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Word = Annotated[str, Meta(max_length=200)]
-_Figures = Annotated[list[float], Meta(min_length=1)]
+_Figures = Annotated[list[Figure], Meta(min_length=1)]
 
 
 class Curves(TypedDict):
@@ -66,11 +67,11 @@ class Result(Record, frozen=True, kw_only=True):
     error: Text | None = None
     test_accuracy: Share | None = None
     val_accuracy: Share | None = None
-    val_loss: float | None = None
+    val_loss: Figure | None = None
     best_step: Count | None = None
     outer_iterations: Count | None = None
     new_edges: Size | None = None
-    seconds: Annotated[float, Meta(ge=0)] | None = None
+    seconds: Annotated[float, Meta(ge=0, le=1e9)] | None = None
     peak_memory_bytes: Size | None = None
     together: Count | None = None
     all_parameters: dict[Key, Value] | None = None
