@@ -87,6 +87,7 @@ def test_duplicates_of_all_files_are_found_and_taken_away(store: Store) -> None:
         (b"no JSON", "not JSON"),
         (b'{"schema": 0}', "schema 0"),
         (b"\xff\xfe", "not JSON"),
+        (b'{"schema": "x", "id": "\xff"}', "schema"),
         (result(1).line().replace(trial(1).key, trial(2).key).encode(), "id"),
         (result(1).line().replace('"ok"', '"failed"').encode(), "status"),
         (result(1).line().replace('"vanilla"', "1").encode(), "method"),

@@ -157,7 +157,7 @@ def _why_not(line: bytes | str, error: Exception) -> str:
         return f"not JSON ({escaped(str(error), longest=300)}); expected a result."
     try:
         found = msgspec.json.decode(line, type=_Head).schema
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         found = None
     if type(found) is int and 0 < found < SCHEMA:
         return (
