@@ -1,8 +1,9 @@
 import csv
 from pathlib import Path
 
-from cli.conftest import SHORT, Command, json_of
-from gsebo import load_model
+from cli.conftest import SHORT, Command, json_of, small_graph
+from gsebo import GSEBO, load_model
+from gsebo.data.folder_arrays import write_folder
 
 FAST = (
     *("--set", "outer_step=paper", "--set", "outer_lr=1"),
@@ -60,3 +61,27 @@ def test_vanilla_learned_nothing(
     assert "Nothing was learned" in result.stdout
     facts = json_of(command("inspect", tmp_path / "m", "--json"))
     assert facts["learned"] is False
+
+
+def test_a_model_of_a_folder_has_no_edges_to_show(
+    command: Command, tmp_path: Path
+) -> None:
+    folder = write_folder(small_graph(), tmp_path / "graph")
+    options = {"max_outer_steps": 1, "inner_steps": 1, "random_state": 0}
+    GSEBO(batch_size=9, **options).fit(folder).save(tmp_path / "m")
+    for more in ((), ("--json",), ("--export", "edges.csv")):
+        result = command("inspect", tmp_path / "m", *more)
+        assert result.exit_code == 2
+        assert "is a model of a graph folder; expected" in result.stderr
+    assert list(Path.cwd().iterdir()) == []
+
+
+def test_a_model_of_a_graph_in_memory_takes_a_folder(
+    command: Command, model_folder: Path, tmp_path: Path
+) -> None:
+    write_folder(small_graph(), tmp_path / "graph")
+    results = [
+        json_of(command("predict", model_folder, *graph, "--json"))
+        for graph in ((), (tmp_path / "graph",))
+    ]
+    assert results[0]["predicted"] == results[1]["predicted"]
