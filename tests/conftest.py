@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+import gsebo  # noqa: F401  # Before torch, so that it can fix which code that runs.
+
 with warnings.catch_warnings():
     # Importing PyG warns of its own use of torch.jit.
     warnings.simplefilter("ignore")

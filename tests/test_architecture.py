@@ -23,7 +23,7 @@ LAYERS = (
     "report",
     "cli",
 )
-SHARED = {"errors", "lookup", "files", "memory", "schema", "version"}
+SHARED = {"code_paths", "errors", "lookup", "files", "memory", "schema", "version"}
 # These two know no graphs: they could be packages of their own.
 INDEPENDENT = {"sparse", "bilevel"}
 

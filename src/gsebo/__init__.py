@@ -10,6 +10,9 @@ True
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from gsebo.code_paths import fix_code_paths
+from gsebo.code_paths import reproducibility as reproducibility
+from gsebo.code_paths import set_reproducible as set_reproducible
 from gsebo.errors import InputWarning as InputWarning
 from gsebo.errors import InvalidInput as InvalidInput
 from gsebo.version import __version__ as __version__
@@ -45,8 +48,11 @@ if TYPE_CHECKING:
     from gsebo.methods import load_model as load_model
     from gsebo.training import Checkpoint as Checkpoint
 
+# Before anything can import torch or numba.
+fix_code_paths()
+
 # What needs torch is imported when it is first asked for: the command line must be
-# able to start, and to set OpenMP up, before torch is loaded.
+# able to start, and reproducible mode to be asked for, before torch is loaded.
 _LAZY = {
     "GSEBO": ("gsebo.methods", "GSEBO"),
     "Checkpoint": ("gsebo.training", "Checkpoint"),
@@ -122,6 +128,8 @@ __all__ = [
     "generate_graph",
     "load_data",
     "load_model",
+    "reproducibility",
+    "set_reproducible",
 ]
 
 

@@ -1,6 +1,5 @@
 """The entry point: commands, and what becomes of errors, warnings and Ctrl-C."""
 
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from gsebo.cli.report import report
 from gsebo.cli.results import results_app
 from gsebo.cli.run import run as run_recipe
 from gsebo.cli.show import show
+from gsebo.code_paths import fix_code_paths, set_reproducible
 from gsebo.errors import InvalidInput
 from gsebo.version import __version__
 
@@ -111,9 +111,19 @@ def gsebo(
         bool,
         typer.Option("--debug", help="Show the traceback of a defect of gsebo itself."),
     ] = False,
+    reproducible: Annotated[
+        bool,
+        typer.Option(
+            "--reproducible",
+            help="The same bits on every x86-64 processor with AVX2; slower where "
+            "features are dense.",
+        ),
+    ] = False,
 ) -> None:
     """Learn how strongly each edge of a graph should count."""
     messages.debug = debug
+    if reproducible:
+        set_reproducible()
     if version:
         print(f"gsebo {__version__}")
         raise typer.Exit
@@ -125,9 +135,8 @@ def gsebo(
 
 def run() -> None:
     """Run the command line; what ``gsebo`` and ``python -m gsebo`` call."""
-    # Must be set before torch is imported: by default idle OpenMP threads spin, and
-    # where cores are short or shared that slows a small fit down tenfold.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Before a command imports torch.
+    fix_code_paths()
     make_usable()
     typer.main.get_command(app).main()
 

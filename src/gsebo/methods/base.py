@@ -30,6 +30,7 @@ from gsebo.methods.processes import join_others, require_shareable
 from gsebo.methods.run import Run as Run
 from gsebo.methods.scoring import scored_nodes
 from gsebo.training import Checkpoint, Watcher
+from gsebo.training.threads import alike_on_any_threads
 
 
 class GraphClassifier(BaseEstimator, ABC):
@@ -106,6 +107,7 @@ class GraphClassifier(BaseEstimator, ABC):
         require_shareable(self)
 
     @final
+    @alike_on_any_threads()
     def fit(
         self,
         data: Data | GraphFolder,
@@ -237,6 +239,7 @@ class GraphClassifier(BaseEstimator, ABC):
         self.graph_.edge_strength = self.strength_.movedim(-1, 0)
 
     @final
+    @alike_on_any_threads()
     def predict_proba(self, data: Data | GraphFolder) -> Tensor:
         """Class probabilities of every node of ``data``, ``[nodes, classes]``.
 

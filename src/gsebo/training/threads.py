@@ -10,11 +10,33 @@ from contextlib import contextmanager
 
 import torch
 
-from gsebo.sparse.kernels.numba_compile import kernel_threads
+from gsebo.code_paths import is_reproducible, require_code_paths
+from gsebo.sparse.kernels.numba_compile import kernel_threads, threads_given
 
 # Not tuned: above the million at which one product breaks even
 # (benchmarks/thresholds.py), because the small operations around it gain nothing.
 _WORTH_THREADS = 4_000_000
+
+
+@contextmanager
+def alike_on_any_threads() -> Iterator[None]:
+    """In reproducible mode, leave the threads to the kernels, which round alike on any.
+
+    torch and MKL divide an operation by the number of threads, and sum or round the
+    parts differently; on one thread there is nothing to divide. Otherwise this does
+    nothing. It can decorate a function.
+    """
+    require_code_paths()
+    if not is_reproducible():
+        yield
+        return
+    given = torch.get_num_threads()
+    with kernel_threads(threads_given()):
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(given)
 
 
 @contextmanager
@@ -23,18 +45,19 @@ def threads_for(multiplications: int, runs: int = 1) -> Iterator[None]:
 
     Several runs have all threads for themselves, one for each. But torch's operations,
     whose rounding may depend on the number of threads, get as many as for a single run,
-    so that a run among others equals the run alone.
+    so that a run among others equals the run alone; in reproducible mode they get one.
 
     Args:
         multiplications: Of one propagation of one run.
         runs: How many runs are trained at once.
     """
-    given = torch.get_num_threads()
+    before = torch.get_num_threads()
+    given = threads_given() if is_reproducible() else before
     alone = given if multiplications >= _WORTH_THREADS else 1
     together = given if runs > 1 else alone
-    torch.set_num_threads(alone)
+    torch.set_num_threads(1 if is_reproducible() else alone)
     try:
         with kernel_threads(together):
             yield
     finally:
-        torch.set_num_threads(given)
+        torch.set_num_threads(before)

@@ -36,10 +36,15 @@ def kernel_threads(number: int) -> Iterator[None]:
         _THREADS.reset(token)
 
 
+def threads_given() -> int:
+    """How many threads there are for kernels, as far as anybody said."""
+    return _THREADS.get() or torch.get_num_threads()
+
+
 def thread_limit() -> int:
     """How many threads a kernel may use."""
     limit: int = config.NUMBA_NUM_THREADS
-    return min(_THREADS.get() or torch.get_num_threads(), limit)
+    return min(threads_given(), limit)
 
 
 class Variants(NamedTuple):
