@@ -22,6 +22,12 @@ settings.register_profile("gsebo", deadline=None)
 settings.load_profile("gsebo")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "exact: equal to the last bit, whatever code the processor runs"
+    )
+
+
 def pytest_collection_finish() -> None:
     # Thousands of tests are no garbage; whoever looks for some, as each trial and each
     # command does, would take half a second to see that.

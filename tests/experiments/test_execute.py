@@ -51,6 +51,7 @@ def test_a_result_is_the_estimators_own() -> None:
     assert not {"backbone", "device", "random_state"} & set(result.all_parameters)
 
 
+@pytest.mark.exact
 def test_trials_together_are_trials_alone() -> None:
     trials = [trial(seed=seed) for seed in (1, 2, 3)]
     together = execute(trials)

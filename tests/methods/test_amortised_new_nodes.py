@@ -144,6 +144,7 @@ def test_known_edges_keep_their_weight_and_new_ones_are_scored() -> None:
     assert len(new.unique()) > 20
 
 
+@pytest.mark.exact
 @each_option
 def test_files_say_the_same(number: int, tmp_path: Path) -> None:
     model, data = fitted(number), named_graph()

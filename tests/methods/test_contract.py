@@ -126,6 +126,7 @@ def test_before_fit_there_is_nothing_to_save(name: str, tmp_path) -> None:
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.exact
 def test_the_same_seed_is_the_same_fit(name: str, data: Data) -> None:
     left = fitted(name)
     # Another number each time, so that it is never the state of the fit before.
@@ -150,6 +151,7 @@ def test_without_a_seed_one_is_drawn_and_told(name: str, data: Data) -> None:
     assert_same_fit(first, quick(name, random_state=first.seed_).fit(data))
 
 
+@pytest.mark.exact
 def test_refitting_forgets_the_past(name: str, data: Data) -> None:
     model = quick(name).fit(small_graph(40, num_classes=3, num_features=5, seed=8))
     model.fit(data)
@@ -177,6 +179,7 @@ def test_fit_and_predict_leave_the_graph_as_it_was(name: str) -> None:
 # --- labels --------------------------------------------------------------------------
 
 
+@pytest.mark.exact
 @pytest.mark.parametrize("garbage", [None, -7, 10**6])
 def test_test_labels_do_not_matter(name: str, data: Data, garbage: int | None) -> None:
     y = data.y.clone()

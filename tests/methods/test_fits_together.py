@@ -10,6 +10,7 @@ from methods.fits_together import FITS, IN_SHARES, fit_all, fitted
 from training.distributed.gloo_processes import new_store, run_members
 
 
+@pytest.mark.exact
 @pytest.mark.parametrize("size", [2, 4])
 def test_several_processes_find_what_one_finds(size: int, tmp_path: Path) -> None:
     # Where strengths are kept makes no difference to one process.

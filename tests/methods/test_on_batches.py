@@ -34,6 +34,7 @@ def data() -> Data:
     return small_graph(60)
 
 
+@pytest.mark.exact
 @pytest.mark.parametrize(
     "options", [{"backbone": "gcn"}, {"backbone": "sage", "per_layer": True}], ids=str
 )
@@ -50,6 +51,7 @@ def test_one_batch_of_everything_is_no_batch(options: dict[str, Any]) -> None:
     assert torch.equal(whole.predict_proba(cora), batch.predict_proba(cora))
 
 
+@pytest.mark.exact
 def test_amortised_on_one_batch_of_everything(data: Data) -> None:
     options = {"batch_size": None, "label_use": "fixed"}
     whole = amortised_on_batches(**options).fit(data)
@@ -77,6 +79,7 @@ def test_batches_go_when_their_step_is_over(
     assert left_behind(6) == left_behind(2)
 
 
+@pytest.mark.exact
 @METHODS
 def test_the_seed_decides_everything(make: Any, data: Data) -> None:
     model = make().fit(data)
@@ -89,6 +92,7 @@ def test_the_seed_decides_everything(make: Any, data: Data) -> None:
     assert losses(model) == first[2]
 
 
+@pytest.mark.exact
 @METHODS
 def test_labels_of_test_nodes_are_not_looked_at(make: Any, data: Data) -> None:
     hidden = ~(data.train_mask | data.val_mask)
@@ -187,6 +191,7 @@ def test_partitions_and_several_batches_per_step(make: Any, data: Data) -> None:
     )
 
 
+@pytest.mark.exact
 def test_saved_and_loaded_it_predicts_the_same(data: Data, tmp_path: Path) -> None:
     model = amortised_on_batches().fit(data)
     model.save(tmp_path / "model")

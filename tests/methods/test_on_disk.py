@@ -61,6 +61,7 @@ def in_canonical_order(model: GraphClassifier) -> Tensor:
     return fit.strengths[..., : fit.graph.num_edges]
 
 
+@pytest.mark.exact
 @every_method
 def test_a_fit_is_that_of_the_same_graph_in_memory(
     name: str,
@@ -107,6 +108,7 @@ def test_scores_are_those_of_the_predictions(
         assert model.score(folder, mask) == expected
 
 
+@pytest.mark.exact
 @every_method
 def test_labels_of_test_nodes_are_not_looked_at(
     name: str,
@@ -125,6 +127,7 @@ def test_labels_of_test_nodes_are_not_looked_at(
     assert torch.equal(model.predict_proba(again), on_disk[name].predict_proba(folder))
 
 
+@pytest.mark.exact
 @every_method
 def test_saved_and_loaded_it_predicts_the_same(
     name: str, folder: GraphFolder, on_disk: dict[str, GraphClassifier], tmp_path: Path

@@ -29,6 +29,7 @@ def data() -> Data:
     return small_graph()
 
 
+@pytest.mark.exact
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("backbone", ["gcn", "gat", "sage", "jk", "mlp"])
 def test_what_is_loaded_is_what_was_saved(
@@ -49,6 +50,7 @@ def test_what_is_loaded_is_what_was_saved(
     ]
 
 
+@pytest.mark.exact
 @pytest.mark.parametrize("name", NAMES)
 def test_a_loaded_model_can_be_saved_and_fitted_again(
     name: str, data: Data, tmp_path: Path

@@ -55,6 +55,7 @@ def test_a_users_model_learns_strengths(data: Data, user: str) -> None:
     assert 0 <= float(model.strength_.min()) <= float(model.strength_.max()) <= 1
 
 
+@pytest.mark.exact
 @every_user
 def test_the_same_seed_is_the_same_fit(data: Data, user: str) -> None:
     left, right = fit(USERS[user](), data), fit(USERS[user](), data)
@@ -77,6 +78,7 @@ def test_a_users_instance_is_not_modified(data: Data, user: str) -> None:
     module(data.x, data.edge_index)  # No hook of the gate is left behind.
 
 
+@pytest.mark.exact
 @every_user
 def test_controls_equal_a_structure_that_does_not_move(data: Data, user: str) -> None:
     backbone = USERS[user]()

@@ -15,6 +15,8 @@ from gsebo.sparse.kernels.numba_compile import thread_limit
 from gsebo.training import StepRecord
 from gsebo.training.stack import Stack
 
+pytestmark = pytest.mark.exact
+
 SEED = 7
 
 

@@ -56,6 +56,7 @@ def test_the_cache_on_disk_keeps_the_variants_apart() -> None:
         assert twin.targetoptions["parallel"]
 
 
+@pytest.mark.exact
 @dtypes
 @pytest.mark.parametrize("channels", [1, 2, 7, 16, 33, 64])
 def test_parallel_equals_serial(
@@ -97,6 +98,7 @@ def test_enough_work_takes_the_parallel_variant() -> None:
         )
 
 
+@pytest.mark.exact
 @dtypes
 @pytest.mark.usefixtures("restored_threads")
 def test_any_number_of_threads(dtype: torch.dtype) -> None:

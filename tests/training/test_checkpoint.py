@@ -21,6 +21,8 @@ from .interrupted import (
     with_optimizer,
 )
 
+pytestmark = pytest.mark.exact
+
 # Those that train several times in one fit.
 STAGED = {"adaedge", "auto", "retrain"}
 

@@ -162,6 +162,7 @@ def test_scores_are_finite_however_sure_the_members_are() -> None:
     assert bool(scaled.scores(weights, outer).isfinite().all())
 
 
+@pytest.mark.exact
 def test_a_stopped_training_goes_on(tmp_path) -> None:
     whole = train(problem(), 6)
     saved = {"checkpoint": Checkpoint(tmp_path, every_seconds=0)}

@@ -20,6 +20,7 @@ from gsebo.errors import InvalidInput
 from gsebo.experiments.memory import peak_memory_bytes
 from gsebo.methods.folder_fit import checksum
 from gsebo.methods.large_model import LargeModel, Room
+from gsebo.training.threads import alike_on_any_threads
 
 _ROWS = 2**20
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
@@ -66,6 +67,7 @@ def read_bytes(text: str) -> int:
     return found
 
 
+@alike_on_any_threads()
 def inferred(
     model: LargeModel, folder: GraphFolder, outputs: Outputs
 ) -> dict[str, Any]:

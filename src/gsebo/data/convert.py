@@ -18,7 +18,7 @@ from gsebo.data.convert_edges import EdgeReader, counts_as_facts, write_edges
 from gsebo.data.convert_nodes import NodeColumns, NodeTable, read_nodes
 from gsebo.data.edge_sort import LARGEST_COUNT
 from gsebo.data.folder import GraphFolder
-from gsebo.data.folder_arrays import LOG_DEGREE, count_classes
+from gsebo.data.folder_arrays import LOG_DEGREE, count_classes, log_degree
 from gsebo.data.folder_manifest import MASKS
 from gsebo.data.folder_writer import FolderWriter
 from gsebo.data.splits import apply_split, require_split_name
@@ -159,7 +159,7 @@ def _finish(
         x = writer.array("x", np.float32, (1,))
         for begin in range(0, num_nodes, _ROWS_AT_ONCE):
             degree = np.diff(starts[begin : begin + _ROWS_AT_ONCE + 1])
-            x.append(np.log1p(degree.astype(np.float32))[:, None])
+            x.append(log_degree(degree))
     y = None if table is None else table.y
     masks = {} if table is None else table.masks
     if options.split is not None:

@@ -159,7 +159,10 @@ def _power_law(
     num_nodes: int, exponent: float, mean: float, generator: np.random.Generator
 ) -> Floats:
     """Draw weights of a power law, capped where a pair would be sure to be joined."""
-    weights = (1.0 - generator.random(num_nodes)) ** (-1.0 / (exponent - 1.0))
+    power = -1.0 / (exponent - 1.0)
+    # Not numpy's power, which rounds differently with AVX-512.
+    drawn = (1.0 - generator.random(num_nodes)).tolist()
+    weights = np.array([one**power for one in drawn])
     cap = float(weights.mean()) * math.sqrt(num_nodes / mean)
     return weights.clip(max=cap)
 

@@ -50,6 +50,7 @@ def tables(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.is_dir()]
 
 
+@pytest.mark.exact
 @every_case
 def test_a_resumed_fit_ends_the_same(case: str, data: Data, tmp_path: Path) -> None:
     interrupt(estimator(case), data, tmp_path, after=3)
@@ -69,6 +70,7 @@ def test_a_resumed_fit_ends_the_same(case: str, data: Data, tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.exact
 def test_shares_go_on_from_the_whole(data: Data, tmp_path: Path) -> None:
     interrupt(estimator("edges"), data, tmp_path)
     changed = estimator("edges", shard_strengths=True)

@@ -83,6 +83,7 @@ def test_whoever_stops_listening_ends_the_work() -> None:
     assert not [each for each in threading.enumerate() if "Pool" in each.name]
 
 
+@pytest.mark.exact
 @several
 @pytest.mark.parametrize("make", [gsebo_on_batches, amortised_on_batches])
 @pytest.mark.parametrize("sampler", ["neighbour", "partition"])

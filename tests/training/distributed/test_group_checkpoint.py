@@ -51,6 +51,7 @@ def save(folder: Path, size: int, *, sharded: bool, times: int = 1) -> None:
     together(size, work)
 
 
+@pytest.mark.exact
 @pytest.mark.parametrize("saved_sharded", [False, True])
 @pytest.mark.parametrize("loaded_sharded", [False, True])
 @pytest.mark.parametrize(("savers", "loaders"), [(2, 3), (3, 1), (1, 2)])
