@@ -28,6 +28,13 @@ def computed_with() -> dict[str, str]:
     return {**{name: version(name) for name in packages}, "libc": libc}
 
 
+def expected() -> dict[str, str] | None:
+    """The checksums that the fits must have, if the pins are for what is installed."""
+    content = json.loads(PINS.read_text("utf-8"))
+    same = content["computed_with"] == computed_with()
+    return content["checksums"] if same else None
+
+
 def fits() -> dict[str, Callable[[Path], list[Any]]]:
     """Each fit by its name; returns the arrays that it is judged by."""
     import gsebo
@@ -113,7 +120,8 @@ def main() -> None:
     if options.write:
         content = {"computed_with": computed_with(), "checksums": found}
         PINS.write_text(json.dumps(content, indent=2) + "\n", "utf-8")
-    print(json.dumps({**gsebo.reproducibility(), "checksums": found}))
+    said = {**gsebo.reproducibility(), "checksums": found, "expected": expected()}
+    print(json.dumps(said))
 
 
 if __name__ == "__main__":
