@@ -1,11 +1,14 @@
 import pytest
 import torch
 
-from gsebo.training.threads import threads_for
+from gsebo.sparse.kernels.numba_compile import threads_given
+from gsebo.training import threads
+from gsebo.training.threads import alike_on_any_threads, threads_for
 
 
 @pytest.fixture(autouse=True)
-def two_threads():
+def two_threads(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("GSEBO_REPRODUCIBLE", "0")
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
@@ -36,3 +39,22 @@ def test_one_thread_stays_one() -> None:
     with threads_for(10):
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == 1
+
+
+def test_in_reproducible_mode_only_kernels_have_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threads, "is_reproducible", lambda: True)
+    monkeypatch.setattr(threads, "require_code_paths", lambda: None)
+    with alike_on_any_threads():
+        for work, runs, given in ((10, 1, 1), (10, 3, 2), (10**9, 1, 2)):
+            with threads_for(work, runs):
+                assert (torch.get_num_threads(), threads_given()) == (1, given)
+        assert (torch.get_num_threads(), threads_given()) == (1, 2)
+    assert (torch.get_num_threads(), threads_given()) == (2, 2)
+
+
+def test_otherwise_that_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "is_reproducible", lambda: False)
+    with alike_on_any_threads():
+        assert (torch.get_num_threads(), threads_given()) == (2, 2)
