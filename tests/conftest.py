@@ -23,9 +23,11 @@ settings.load_profile("gsebo")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "exact: equal to the last bit, whatever code the processor runs"
-    )
+    for mark in (
+        "exact: equal to the last bit, whatever code the processor runs",
+        "compiles: compiles what others run too; before them, each file in one process",
+    ):
+        config.addinivalue_line("markers", mark)
 
 
 def pytest_collection_finish() -> None:

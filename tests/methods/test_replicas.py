@@ -15,7 +15,7 @@ from gsebo.sparse.kernels.numba_compile import thread_limit
 from gsebo.training import StepRecord
 from gsebo.training.stack import Stack
 
-pytestmark = pytest.mark.exact
+pytestmark = [pytest.mark.exact, pytest.mark.compiles]
 
 SEED = 7
 

@@ -16,6 +16,8 @@ from gsebo.sparse.tape import Program, Reach, Untraceable, trace
 
 from .patterns import Positions, awkward, large, normal
 
+pytestmark = pytest.mark.compiles
+
 FEATURES, CLASSES, STEP = 6, 3, 4
 
 
@@ -38,8 +40,8 @@ class Example:
     """A network of attention steps of one shape, and what it is run on."""
 
     positions: Positions
-    heads: int = 2
-    channels: int = 3
+    heads: int = 3
+    channels: int = 5
     layers: int = 2
     rate: float = 0.4
     per_layer: bool = False
@@ -223,7 +225,7 @@ def test_program_with_any_number_of_heads(heads: int, channels: int) -> None:
     ids=["strengths per layer", "no dropout", "messages used twice"],
 )
 def test_program_of_other_networks(change: dict[str, object]) -> None:
-    check_against_autograd(replace(Example(scattered(), 3, 5), **change))
+    check_against_autograd(replace(Example(scattered()), **change))
 
 
 def test_program_in_single_precision() -> None:
@@ -262,7 +264,7 @@ def test_parallel_equals_serial(lanes: int, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("broken", ["attention0", "product1"])
 def test_nothing_stays_of_a_run_that_diverged(broken: str) -> None:
-    example = Example(scattered(), 3, 5)
+    example = Example(scattered())
     program = example.program(2, [3])
     expected = [each.clone() for each in everything(example, program)]
     good = program.weights.value.clone()

@@ -15,6 +15,8 @@ from gsebo.sparse.kernels.drop import Drop
 
 from .patterns import awkward, examples, normal
 
+pytestmark = pytest.mark.compiles
+
 MANY = 2**17
 RATES = [0.01, 0.3, 0.5, 0.9]
 integers = st.integers(0, 2**64 - 1)

@@ -18,6 +18,8 @@ from gsebo.sparse import (
 
 from .patterns import Positions, awkward, normal, positions
 
+pytestmark = pytest.mark.compiles
+
 PAIRS = [
     ((), ()),
     ((2,), ()),

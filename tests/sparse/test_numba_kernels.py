@@ -16,6 +16,8 @@ from gsebo.sparse.kernels.numba_compile import Variants, run_kernel
 
 from .patterns import large, normal
 
+pytestmark = pytest.mark.compiles
+
 VARIANTS = {
     name: getattr(numba_cpu, name)
     for name in dir(numba_cpu)

@@ -17,6 +17,8 @@ from gsebo.sparse import (
 
 from .patterns import BATCHES, Positions, awkward, examples, normal, positions
 
+pytestmark = pytest.mark.compiles
+
 DTYPES = [torch.float32, torch.float64]
 batches = pytest.mark.parametrize(("left", "right"), BATCHES)
 dtypes = pytest.mark.parametrize("dtype", DTYPES)

@@ -12,6 +12,8 @@ from gsebo.sparse.unit_rows import unit_rows
 
 from .patterns import Positions, empty, examples, large, normal, positions
 
+pytestmark = pytest.mark.compiles
+
 
 def matrix_of(positions: Positions, values: Tensor) -> SparseFeatures:
     return SparseFeatures(positions.pattern, values)

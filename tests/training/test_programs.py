@@ -20,6 +20,8 @@ from gsebo.sparse.symbol import Untraceable
 from gsebo.sparse.tape import backend
 from gsebo.training import NodeClassification
 
+pytestmark = pytest.mark.compiles
+
 BACKBONES: dict[str, dict[str, Any]] = {
     "gcn": {"backbone": "gcn"},
     "one layer": {"backbone": "gcn", "num_layers": 1},

@@ -11,10 +11,10 @@ import numpy
 import torch
 import torch_geometric
 
+from gsebo.code_paths import processor, reproducibility
 from gsebo.version import __version__
 
 _SOURCE = Path(__file__).parents[1]
-_PROCESSORS = Path("/proc/cpuinfo")
 _PATIENCE_SECONDS = 10.0
 
 
@@ -31,8 +31,7 @@ def circumstances() -> Circumstances:
     """Of this process."""
     return {
         "processor": processor(),
-        # What it computes with, which may be less than the processor has.
-        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "instructions": _instructions(),
         "commit": source_commit(),
         "versions": versions(),
     }
@@ -46,6 +45,7 @@ def versions() -> dict[str, str]:
         "torch_geometric": torch_geometric.__version__,
         "numpy": numpy.__version__,
         "python": platform.python_version(),
+        **_commit(),
     }
 
 
@@ -56,16 +56,10 @@ def device_name(device: torch.device) -> str:
     return f"{device.type} ({platform.machine()})"
 
 
-@cache
-def processor() -> str:
-    """Model of the processor, as its maker calls it."""
-    try:
-        lines = _PROCESSORS.read_text("utf-8", "replace").splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":") for line in lines)
-    models = (text.strip() for name, _, text in named if name.strip() == "model name")
-    return (next(models, "") or platform.processor() or platform.machine())[:200]
+def _instructions() -> str:
+    """What the libraries compute with, which may be less than the processor has."""
+    code = reproducibility()
+    return ", ".join(f"{name} {code[name]}" for name in ("mkl", "aten", "numba"))
 
 
 @cache
