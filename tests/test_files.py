@@ -13,7 +13,6 @@ from safetensors.torch import save_file
 from gsebo import InvalidInput
 from gsebo.files import (
     check_writable,
-    read_json,
     read_tensors,
     write_atomically,
     write_tensors,
@@ -122,12 +121,11 @@ def test_tensors_may_share_memory_and_record_gradients(tmp_path: Path) -> None:
 def test_bytes_that_are_no_tensors(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
-    for read in (read_tensors, read_json):
-        try:
-            read(path, "a model")
-        except InvalidInput as error:
-            assert "a model" in str(error)
-            assert str(path) in str(error)
+    try:
+        read_tensors(path, "a model")
+    except InvalidInput as error:
+        assert "a model" in str(error)
+        assert str(path) in str(error)
 
 
 @pytest.mark.parametrize("metadata", [None, {}, {"json": "{"}, {"json": "[]"}])
@@ -137,15 +135,8 @@ def test_tensors_of_somebody_else(tmp_path: Path, metadata) -> None:
         read_tensors(tmp_path / "file", "a model")
 
 
-@pytest.mark.parametrize("read", [read_tensors, read_json])
-def test_a_file_that_is_not_there(tmp_path: Path, read) -> None:
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"does not exist|no such file"):
-        read(tmp_path / "absent", "a model")
+        read_tensors(tmp_path / "absent", "a model")
     with pytest.raises(InvalidInput, match="a model"):
-        read(tmp_path, "a model")
-
-
-def test_json_nested_too_deep(tmp_path: Path) -> None:
-    (tmp_path / "deep").write_text("[" * 100_000)
-    with pytest.raises(InvalidInput, match="a model"):
-        read_json(tmp_path / "deep", "a model")
+        read_tensors(tmp_path, "a model")

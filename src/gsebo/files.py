@@ -247,19 +247,6 @@ def _checksum_of(tensors: dict[str, Tensor], text: str) -> str:
     return hasher.hexdigest()
 
 
-def read_json(path: Path, what: str) -> dict[str, Any]:
-    """Read a JSON object or say what is wrong with the file."""
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError as error:
-        raise InvalidInput(f"{path} does not exist; expected {what}") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"{path} is damaged or not {what} ({error})") from error
-    if not isinstance(content, dict):
-        raise InvalidInput(f"{path} is not {what}: expected a JSON object")
-    return content
-
-
 def check_writable(folder: Path) -> None:
     """Raise now, rather than after an hour of work, if nothing can be written there."""
     try:

@@ -45,7 +45,6 @@ def versions() -> dict[str, str]:
         "torch_geometric": torch_geometric.__version__,
         "numpy": numpy.__version__,
         "python": platform.python_version(),
-        **_commit(),
     }
 
 
