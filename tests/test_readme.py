@@ -1,14 +1,15 @@
 """What the README shows is what the repository does."""
 
-import contextlib
-import io
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from scripts import paper_preset, tables
+
+import portable_fits
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -26,15 +27,22 @@ def test_the_first_example_prints_what_the_readme_says() -> None:
     code = re.search(r"```python\n(.*?)```", README, re.DOTALL)
     shown = re.search(r"```text\n(.*?)```", README, re.DOTALL)
     assert code and shown
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(code[1], {})
+    # In a process of its own, where nothing was computed yet.
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code[1]],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    if portable_fits.expected() is not None:
+        assert done.stdout == shown[1]
+        return
     number = r"[0-9]+\.[0-9]+"
-    assert re.sub(number, "#", printed.getvalue()) == re.sub(number, "#", shown[1])
-    # Another processor rounds differently: a percent of the test nodes may turn.
-    ours = [float(text) for text in re.findall(number, printed.getvalue())]
+    assert re.sub(number, "#", done.stdout) == re.sub(number, "#", shown[1])
+    # Other versions of the libraries round differently: some test nodes may turn.
+    ours = [float(text) for text in re.findall(number, done.stdout)]
     told = [float(text) for text in re.findall(number, shown[1])]
-    assert ours == pytest.approx(told, abs=0.015)
+    assert ours == pytest.approx(told, abs=0.03)
 
 
 @pytest.mark.parametrize("link", re.findall(r"\]\(([^)#:]+)\)", README))
