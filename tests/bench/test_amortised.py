@@ -28,6 +28,7 @@ def test_per_edge_steps_are_those_of_the_estimator() -> None:
         hidden_channels=4,
         inner_steps=3,
         dropout=0.0,
+        outer_step="paper",
         max_outer_steps=3,
         patience=3,
         device="cpu",

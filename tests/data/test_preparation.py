@@ -12,7 +12,7 @@ from gsebo.data.preparation import Standard
 from gsebo.data.preparations import (
     PREPARATIONS,
     fit_preparation,
-    preparation_from,
+    preparation_called,
     suitable_preparations,
 )
 from methods.examples import to_csr, with_fields
@@ -126,10 +126,14 @@ def test_another_number_of_features_is_refused(name: str) -> None:
 def test_what_is_stored_is_the_same(name: str) -> None:
     data = graph() if name in OF_FEATURES else bare(graph())
     fitted = fit_preparation(name, data)
-    again = preparation_from(name, fitted.tensors())
+    kind = preparation_called(name)
+    again = kind.from_tensors(fitted.tensors())
     assert torch.equal(dense(again.features(data)), dense(fitted.features(data)))
-    with pytest.raises(KeyError):
-        preparation_from(name, {})
+    columns = fitted.features(data).shape[1]
+    forms = kind.forms(columns, data.num_nodes, torch.float32)
+    assert forms.keys() == fitted.tensors().keys()
+    with pytest.raises(TypeError):
+        kind.from_tensors({})
 
 
 # --- features from edges -------------------------------------------------------------

@@ -180,8 +180,8 @@ def test_trainings_of_one_fit_have_checkpoints_of_their_own(tmp_path) -> None:
     first, second = checkpoint.stage(1), checkpoint.stage(2)
     assert len({checkpoint.path, first.path, second.path}) == 3
     ended = train(problem(), 2, changes={"checkpoint": first})
-    assert second.load("", "cpu") is None
-    loaded = first.load("", "cpu")
+    assert second.load("", "cpu", ended) is None
+    loaded = first.load("", "cpu", ended)
     assert loaded is not None and len(loaded.history) == len(ended.history)
     checkpoint.remove()
     assert list(tmp_path.iterdir()) == []

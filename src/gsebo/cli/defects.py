@@ -34,6 +34,11 @@ _OF_THE_SYSTEM = {
 
 def refusal_of_the_system(error: Exception) -> str | None:
     """Say what the system refused; ``None`` where it is not to blame."""
+    if isinstance(error, RuntimeError) and "gloo" in str(error):
+        return (
+            "another process of the group ended or cannot be reached "
+            f"({escaped(str(error), longest=200)}); expected all of them until the end."
+        )
     if not isinstance(error, OSError) or error.errno not in _OF_THE_SYSTEM:
         return None
     reason = (error.strerror or str(error)).lower()

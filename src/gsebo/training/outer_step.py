@@ -126,7 +126,7 @@ class TrustRegion(OuterStep):
         """Nothing to undo, and no loss to compare with."""
         like = next(iter(outer.values()), torch.zeros(()))
         slots = {_PREVIOUS + name: leaf.clone() for name, leaf in outer.items()}
-        slots[_RECENT] = like.new_full((_REMEMBERED,), torch.inf)
+        slots[_RECENT] = like.new_full((_REMEMBERED,), _unseen(like))
         slots[_RADIUS] = like.new_tensor(self._radius)
         slots[_UNDONE] = like.new_zeros(())
         return State(0, slots)
@@ -160,7 +160,7 @@ class TrustRegion(OuterStep):
             kept[_PREVIOUS + name] = torch.where(back, previous, leaf)
         latest = torch.cat([recent[..., 1:], loss.to(recent).unsqueeze(-1)], -1)
         # After going back, ten losses have to be seen before the next judgement.
-        kept[_RECENT] = torch.where(worse.unsqueeze(-1), torch.inf, latest)
+        kept[_RECENT] = torch.where(worse.unsqueeze(-1), _unseen(recent), latest)
         kept[_RADIUS] = torch.where(worse, radius / 2, radius)
         kept[_UNDONE] = slots[_UNDONE] + worse
         return after, State(state.count + 1, kept)
@@ -192,6 +192,11 @@ class TrustRegion(OuterStep):
         by_promise = radius * found.loss.double() / sum_of_squares / one / one
         length = torch.minimum(by_length, by_promise)
         return torch.where(known & length.isfinite(), length, 0.0).to(radius)
+
+
+def _unseen(like: Tensor) -> float:
+    """Stands for a loss that was not seen: above all others, and still a number."""
+    return torch.finfo(like.dtype).max
 
 
 def _beside(numbers: Tensor, leaf: Tensor) -> Tensor:
