@@ -116,6 +116,13 @@ def test_tensors_may_share_memory_and_record_gradients(tmp_path: Path) -> None:
     assert torch.equal(tensors["c"], whole[2:])
 
 
+def test_a_tensor_without_strides(tmp_path: Path) -> None:
+    """One number that was spread over an axis of length one."""
+    write_tensors(tmp_path / "t", {"a": torch.ones(()).expand(1)}, {})
+    tensors, _ = read_tensors(tmp_path / "t", "tensors")
+    assert torch.equal(tensors["a"], torch.ones(1))
+
+
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=200))
 def test_bytes_that_are_no_tensors(tmp_path: Path, content: bytes) -> None:

@@ -125,7 +125,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], facts: Any) -> None:
     """Write tensors and JSON-able facts into one safetensors file, with a checksum."""
     # Copies, because safetensors refuses two names for the same memory.
     plain = {
-        name: tensor.detach().to("cpu", copy=True).contiguous()
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, tensor in tensors.items()
     }
     text = json.dumps(facts, allow_nan=False)

@@ -246,15 +246,26 @@ class GraphClassifier(BaseEstimator, ABC):
         The graph need not be the one of the fit: edges that it had keep their strength,
         others get one by what the method learned. Nodes are matched by ``node_id``, or
         else by position and features.
+
+        Raises:
+            InvalidInput: The graph cannot be used, or what the network computes from
+                it is beyond what its numbers can hold.
         """
         if hasattr(self, "large_model_"):
-            return large_probabilities(self.large_model_, data)
-        check_is_fitted(self, "model_")
-        if isinstance(data, GraphFolder):
-            data = data.to_data()
-        needed = self.needs_features
-        validate(data, labels_needed=False, features_needed=needed)
-        return self.model_.probabilities(sized(data)).cpu()
+            found = large_probabilities(self.large_model_, data)
+        else:
+            check_is_fitted(self, "model_")
+            if isinstance(data, GraphFolder):
+                data = data.to_data()
+            needed = self.needs_features
+            validate(data, labels_needed=False, features_needed=needed)
+            found = self.model_.probabilities(sized(data)).cpu()
+        if not bool(found.isfinite().all()):
+            raise InvalidInput(
+                "the network's scores of these nodes are not finite; expected features "
+                "of the size that it was trained with, and weights that were trained."
+            )
+        return found
 
     @final
     def predict(self, data: Data | GraphFolder) -> Tensor:
