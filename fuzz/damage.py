@@ -152,8 +152,9 @@ def array_damage(draw: Draw, array: NDArray[Any]) -> NDArray[Any]:
     if kind == "values":
         return _other_values(draw, array)
     if kind == "dtype":
+        kept = array if array.dtype.kind in "fiub" else np.zeros(array.shape)
         with np.errstate(all="ignore"):
-            return array.astype(draw(st.sampled_from(_DTYPES)))
+            return kept.astype(draw(st.sampled_from(_DTYPES)))
     how = draw(st.sampled_from(["shorter", "longer", "flat", "deep", "empty", "point"]))
     if how == "empty" or not array.size:
         return array[:0]

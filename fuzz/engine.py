@@ -28,7 +28,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from fuzz.target import Target, Violation
-from gsebo.errors import InputWarning, InvalidInput
+from gsebo.errors import InputWarning, InvalidInput, escaped
 
 REFUSED, ACCEPTED, VIOLATION = "refused", "accepted", "violation"
 BATCH = 50
@@ -404,7 +404,7 @@ def _tried(target: Target, case: Any, place: Path) -> tuple[str, str]:
 
 
 def _check_sentence(text: str) -> None:
-    if "\n" in text or not text.isprintable():
+    if len(text.splitlines()) != 1 or text != escaped(text, longest=len(text)):
         raise Violation(f"a refusal that is not one line that can be shown: {text!r}")
     if len(text) > 6000:
         raise Violation(f"a refusal of {len(text)} characters: {text[:300]!r}")

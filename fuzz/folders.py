@@ -1,5 +1,6 @@
 """Graph folders: any bytes, and arrays and manifests whose checksums are right."""
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -96,6 +97,9 @@ class FolderContent(Target):
         if draw(st.integers(0, 2)):
             arrays = sorted(each.stem for each in folder.glob("*.npy"))
             name = draw(st.sampled_from(arrays))
+            if not draw(st.integers(0, 4)):
+                content = self._originals.files[kind][f"{name}.npy"]
+                return kind, name, bytes_damage(draw, content), False
             array = np.load(folder / f"{name}.npy")
             return kind, name, array_damage(draw, array), fits
         manifest = json.loads(self._originals.files[kind][MANIFEST])
@@ -106,7 +110,12 @@ class FolderContent(Target):
         """Write the folder and make its checksums fit."""
         kind, name, content, _ = case
         folder = self._originals.copy(kind, place)
-        if name != MANIFEST:
+        if isinstance(content, bytes):
+            path = folder / f"{name}.npy"
+            path.write_bytes(content)
+            seal = {"sha256": hashlib.sha256(content).hexdigest()}
+            edit(folder, lambda old: old["arrays"][name].update(seal))
+        elif name != MANIFEST:
             replace_array(folder, name, content)
         elif isinstance(content, dict):
             edit(folder, lambda old: (old.clear(), old.update(content)))

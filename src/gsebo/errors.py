@@ -3,13 +3,23 @@
 import json
 import unicodedata
 
+_LONGEST = 6000
+# What ends a line, though it is no code that a terminal obeys.
+_LINE_ENDS = ("Zl", "Zp")
+
 
 class InvalidInput(ValueError):
     """What the user gave cannot be used; the message says what was expected.
 
     The command line turns this into one sentence and exit code 2. Anything else that
     is raised is a defect of the library: exit code 70, and a log with its traceback.
+
+    Whatever the message quotes, of files or names of files, it is one line that can be
+    shown.
     """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(escaped(message, longest=_LONGEST))
 
 
 class InputWarning(UserWarning):
@@ -39,9 +49,9 @@ def escaped(text: str, *, longest: int = 2000) -> str:
     a\x1b[2Jb
     """
     shown = "".join(
-        one
-        if unicodedata.category(one)[0] != "C"
-        else one.encode("unicode_escape", "surrogatepass").decode("ascii")
+        one.encode("unicode_escape", "surrogatepass").decode("ascii")
+        if (kind := unicodedata.category(one))[0] == "C" or kind in _LINE_ENDS
+        else one
         for one in text[: longest + 1]
     )
     return shown if len(text) <= longest else f"{shown[:longest]}…"

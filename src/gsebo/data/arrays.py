@@ -97,7 +97,7 @@ class GraphArrays:
             for name, key in named.items()
             if key in data and data[key] is not None
         }
-        return cls(indptr, source, _features_of(data.x.cpu()), **found)
+        return cls(indptr, source, _features_of(data.x.detach().cpu()), **found)
 
     @property
     def num_nodes(self) -> int:

@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 from torch_geometric.data import Data
 
-from gsebo.data.features import features_to_csr
+from gsebo.data.features import features_to_csr, whole_numbers
 from gsebo.data.npz import MASK_TABLES, MASKS
 
 
@@ -14,10 +14,13 @@ def content_digest(data: Data) -> str:
 
     It does not depend on how the features are stored, on the width of integers, on
     ``meta`` or on the archive around the arrays.
+
+    Raises:
+        InvalidInput: A part of it is not what a graph consists of.
     """
     features = features_to_csr(data.x)
     arrays = {
-        "edge_index": data.edge_index.cpu().numpy().astype("<i8"),
+        "edge_index": whole_numbers(data, "edge_index").astype("<i8"),
         "x_data": features.data.astype("<f4"),
         "x_indices": features.indices.astype("<i8"),
         "x_indptr": features.indptr.astype("<i8"),
@@ -25,7 +28,7 @@ def content_digest(data: Data) -> str:
     }
     for key in ("y", *MASKS, *MASK_TABLES):
         if key in data and data[key] is not None:
-            arrays[key] = data[key].cpu().numpy().astype("<i8")
+            arrays[key] = whole_numbers(data, key).astype("<i8")
     digest = hashlib.sha256()
     for key in sorted(arrays):
         digest.update(f"{key}{arrays[key].shape}".encode())

@@ -1,11 +1,14 @@
 """Node features as dense or sparse tensors, and back to CSR arrays."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from torch import Tensor
+from torch_geometric.data import Data
 
 from gsebo.errors import InvalidInput
 from gsebo.memory import in_words, require_memory
@@ -74,6 +77,8 @@ def require_numbers(tensor: Tensor, name: str) -> None:
     One number that is repeated over a large shape takes no memory, but everything
     that is computed from it does.
     """
+    if tensor.is_nested:
+        raise InvalidInput(f"{name} is a nested tensor: expected a dense one.")
     if tensor.is_meta:
         raise InvalidInput(f"{name} is on the device 'meta': expected numbers.")
     if tensor.layout != torch.strided:
@@ -90,6 +95,29 @@ def require_numbers(tensor: Tensor, name: str) -> None:
             what=f"{name} with shape {list(tensor.shape)}",
             instead="a smaller graph",
         )
+
+
+def whole_numbers(data: Data, key: str) -> NDArray[Any]:
+    """Return classes, truth values, names or ends of edges of a graph as an array.
+
+    Args:
+        data: What a user calls a graph.
+        key: Which of its fields.
+
+    Raises:
+        InvalidInput: It is no dense tensor of whole numbers or truth values.
+    """
+    value = data.get(key)
+    if not isinstance(value, Tensor):
+        raise InvalidInput(f"expected {key} as a tensor, got {type(value).__name__}.")
+    require_numbers(value, key)
+    if value.layout != torch.strided or value.dtype not in _WHOLE:
+        raise InvalidInput(
+            f"expected {key} as a dense tensor of whole numbers or truth values, got "
+            f"{value.layout} and {value.dtype}."
+        )
+    array: NDArray[Any] = value.detach().cpu().numpy()
+    return array
 
 
 def _require_sound_rows(x: Tensor) -> None:

@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from torch_geometric.data import Data
 
 from gsebo.data.arrays import Array, CSRArrays, GraphArrays
 from gsebo.data.canonical import canonicalise
+from gsebo.data.features import whole_numbers
 from gsebo.data.folder import GraphFolder
 from gsebo.data.folder_manifest import MASKS
 from gsebo.data.folder_writer import FolderWriter
 from gsebo.data.npy_stream import sha256_of_array
-from gsebo.data.validate import validate
+from gsebo.data.sizes import sized
+from gsebo.data.validate import require_graph, validate
 from gsebo.errors import InvalidInput
 
 _ROWS_AT_ONCE = 2**16
@@ -101,11 +102,12 @@ def count_classes(
 def _laid_out(data: Data) -> tuple[GraphArrays, dict[str, Any]]:
     """The arrays of a graph, and what became of its edges and features."""
     validate(data, labels_needed=False, features_needed=False)
-    _check_storable(data)
+    data = sized(data)
+    num_nodes = require_graph(data)
+    _check_storable(data, num_nodes)
     source, target = data.edge_index
     counted: dict[str, Any] = {}
     if "x" not in data or data.x is None:
-        num_nodes = int(data.num_nodes)
         kept = canonicalise(data).edge_index[1]
         degree = torch.bincount(kept, minlength=num_nodes)
         data = data.clone()
@@ -119,14 +121,18 @@ def _laid_out(data: Data) -> tuple[GraphArrays, dict[str, Any]]:
     return arrays, counted
 
 
-def _check_storable(data: Data) -> None:
+def _check_storable(data: Data, num_nodes: int) -> None:
     """Raise for what memory may hold and files cannot."""
     for name in ("y", *MASKS):
-        held = getattr(data, name, None)
-        plain = isinstance(held, Tensor) and held.layout == torch.strided
-        if held is not None and not plain:
-            kind = held.layout if isinstance(held, Tensor) else type(held).__name__
-            raise InvalidInput(f"expected {name} as a dense tensor, got {kind}.")
+        if name not in data or data[name] is None:
+            continue
+        held = whole_numbers(data, name)
+        kind = "truth value" if name in MASKS else "class"
+        if held.shape != (num_nodes,) or (held.dtype == bool) is not (name in MASKS):
+            raise InvalidInput(
+                f"{name} has shape {list(held.shape)} and dtype {held.dtype}: expected "
+                f"one {kind} for each of {num_nodes} nodes."
+            )
     x = data.x if "x" in data else None
     if x is not None and x.dtype not in _FLOATS:
         raise InvalidInput(

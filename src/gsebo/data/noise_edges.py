@@ -7,6 +7,7 @@ import torch
 from torch_geometric.data import Data
 
 from gsebo.data.edge_list import sorted_distinct
+from gsebo.data.features import require_numbers
 from gsebo.data.noise_pairs import add_pairs, pair_keys
 from gsebo.data.noise_share import share_of
 from gsebo.data.seeding import seeded_generator
@@ -54,6 +55,13 @@ def remove_edges(data: Data, percent: int, seed: int = 0) -> Data:
     noisy = copy(data)
     noisy.edge_index = data.edge_index[:, kept]
     for key in ("edge_weight", "edge_attr"):
-        if key in data and data[key] is not None:
-            noisy[key] = data[key][kept]
+        if key not in data or (held := data[key]) is None:
+            continue
+        if not isinstance(held, torch.Tensor) or held.shape[:1] != kept.shape:
+            raise InvalidInput(
+                f"{key} does not belong to the edges: expected a tensor with a row for "
+                f"each of {len(kept)} edges, to remove a part."
+            )
+        require_numbers(held, key)
+        noisy[key] = held[kept]
     return noisy

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
+from gsebo.data.features import whole_numbers
 from gsebo.data.noise_share import share_of
 from gsebo.data.seeding import seeded_generator
 from gsebo.errors import InvalidInput
@@ -35,15 +36,14 @@ def replace_labels(data: Data, percent: int, seed: int = 0) -> Data:
             raise InvalidInput(
                 f"the graph has no {key}: expected a tensor, to change labels."
             )
-        given = data[key]
-        fractions = given.is_floating_point() or given.is_complex()
-        if given.dim() != 1 or len(given) != len(data.y) or fractions:
+        given = whole_numbers(data, key)
+        if given.ndim != 1 or len(given) != len(data.y):
             raise InvalidInput(
                 f"{key} has shape {list(given.shape)} and dtype {given.dtype}: "
                 "expected one class or truth value per node, to change labels."
             )
-    labels = data.y.cpu().numpy().copy()
-    sets = [np.flatnonzero(data[key].cpu().numpy()) for key in _LEARNED_FROM]
+    labels = whole_numbers(data, "y").copy()
+    sets = [np.flatnonzero(whole_numbers(data, key)) for key in _LEARNED_FROM]
     classes = np.unique(labels[np.concatenate(sets)])
     if len(classes) < 2:
         raise InvalidInput(

@@ -37,8 +37,8 @@ from gsebo.data.features import (
     features_from_csr,
     features_to_csr,
     require_features,
-    require_numbers,
     require_used_columns,
+    whole_numbers,
 )
 from gsebo.data.npz_archive import Arrays, read_arrays, write_arrays
 from gsebo.errors import InvalidInput, escaped
@@ -94,13 +94,15 @@ def save_npz(
     for key in ("edge_index",) if "y" in held else ("x", "edge_index"):
         if key not in held:
             raise InvalidInput(f"the graph has no {key}: expected it, to save it.")
-    arrays = {key: _array(data, key) for key in _KEYS if key in held - {"x", "meta"}}
+    whole = held - {"x", "meta"}
+    arrays = {key: whole_numbers(data, key) for key in _KEYS if key in whole}
     _expect(arrays, "edge_index", "iu", (2, None), _GIVEN)
     arrays["edge_index"] = _smallest(arrays["edge_index"])
     if "x" in held:
         require_features(data.x, floating=False)
         arrays |= _feature_arrays(data.x)
     num_nodes = data.x.shape[0] if "x" in held else len(arrays["y"])
+    _read_edges(arrays, num_nodes, _GIVEN)
     for key in ("y", "node_id"):
         if key in held:
             _integers(arrays, key, (num_nodes,), _GIVEN)
@@ -246,14 +248,6 @@ def _expect(
         raise InvalidInput(
             f"{key} of {where}: expected shape [{wanted}], got {list(array.shape)}."
         )
-
-
-def _array(data: Data, key: str) -> NDArray[Any]:
-    value = data[key]
-    if not isinstance(value, Tensor) or value.layout != torch.strided:
-        raise InvalidInput(f"{key} of {_GIVEN} is no dense tensor: expected one.")
-    require_numbers(value, key)
-    return value.detach().cpu().numpy()
 
 
 def _feature_arrays(x: Tensor) -> dict[str, NDArray[Any]]:

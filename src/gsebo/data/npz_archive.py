@@ -9,6 +9,7 @@ import io
 import math
 import os
 import struct
+import tokenize
 import uuid
 import zipfile
 import zlib
@@ -38,6 +39,7 @@ _UNREADABLE = (
     RuntimeError,
     SyntaxError,
     TypeError,
+    tokenize.TokenError,
     zipfile.BadZipFile,
     zlib.error,
     struct.error,

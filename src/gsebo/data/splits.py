@@ -253,15 +253,21 @@ def _labels(data: Data) -> Nodes:
 
 def _with_masks(data: Data, parts: Split, name: str) -> Data:
     """Return a shallow copy of a graph whose masks hold the three sets of nodes."""
+    num_nodes = len(_labels(data))
+    if max((int(nodes.max()) for nodes in parts if len(nodes)), default=0) >= num_nodes:
+        raise InvalidInput(
+            f"the graph has labels of {num_nodes} nodes and masks of more: expected as "
+            "many."
+        )
     if len(parts[0]) == 0 or len(parts[1]) == 0:
         raise InvalidInput(
-            f"the graph of {data.num_nodes} nodes is too small for the {name} split: "
+            f"the graph of {num_nodes} nodes is too small for the {name} split: "
             f"it gives {len(parts[0])} training and {len(parts[1])} validation nodes, "
             "expected at least one of each."
         )
     split = copy(data)
     for key, nodes in zip(_MASKS, parts, strict=True):
-        mask = torch.zeros(data.y.shape[0], dtype=torch.bool)
+        mask = torch.zeros(num_nodes, dtype=torch.bool)
         mask[torch.from_numpy(nodes)] = True
         split[key] = mask.to(data.y.device)
     return split

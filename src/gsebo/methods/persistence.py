@@ -15,6 +15,7 @@ from gsebo.data.preparation import Preparation
 from gsebo.data.preparations import preparation_called
 from gsebo.errors import InvalidInput, escaped
 from gsebo.files import Form, check_writable, read_tensors, write_tensors
+from gsebo.memory import require_memory
 from gsebo.methods.amortised_extension import (
     EDGE_WEIGHTS,
     FIRST,
@@ -244,9 +245,13 @@ def _get_ready(
     """Let a network of PyG make the weights that wait for their input."""
     if isinstance(network, PyGBackbone):
         topology = Topology.of(graph, self_loops=network.self_loops, device="cpu")
-        blank = torch.zeros(
-            facts.num_nodes, facts.num_features, dtype=facts.torch_dtype
+        shape, dtype = (facts.num_nodes, facts.num_features), facts.torch_dtype
+        require_memory(
+            shape[0] * shape[1] * dtype.itemsize,
+            what=f"a network of {shape[1]} features on {shape[0]} nodes",
+            instead="a model as it was saved",
         )
+        blank = torch.zeros(shape, dtype=dtype)
         network.prepare(blank, topology.pattern, facts.num_classes)
 
 

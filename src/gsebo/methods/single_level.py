@@ -12,7 +12,7 @@ from gsebo.methods.epochs import EpochClassifier
 from gsebo.methods.outcome import Outcome, outcomes_of
 from gsebo.methods.parameters import require_flag, require_not_negative
 from gsebo.methods.prepare import PreparedGraph, make_problem
-from gsebo.methods.schedule import work_of
+from gsebo.methods.schedule import steps_to_walk_back, work_of
 from gsebo.structure import EdgeStrength
 from gsebo.training import train_bilevel
 from gsebo.training.outer_step import OptimizerStep
@@ -58,6 +58,15 @@ class SingleLevel(EpochClassifier):
         make_optimizer(self.outer_optimizer, self.outer_lr)
         make_hypergradient(self.hypergradient, direct_term=True)
 
+    def remembered_steps(self) -> int:
+        """Training steps whose gradients are kept until they are walked back."""
+        engine = make_hypergradient(self.hypergradient, direct_term=True)
+        return steps_to_walk_back(engine, self._steps_in_a_row())
+
+    def _steps_in_a_row(self) -> int:
+        """Of the weights, between two of the strengths: never more than there are."""
+        return min(self.evaluate_every, self.max_epochs)
+
     def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
         prepared = PreparedGraph(data, runs[0].device)
         schedule = self.schedule()
@@ -82,7 +91,7 @@ class SingleLevel(EpochClassifier):
                 make_hypergradient(self.hypergradient, direct_term=True),
                 schedule.optimizer,
                 OptimizerStep(make_optimizer(self.outer_optimizer, self.outer_lr)),
-                inner_steps=self.evaluate_every,
+                inner_steps=self._steps_in_a_row(),
                 settings=[schedule.settings(data, run) for run in runs],
             )
         return outcomes_of(prepared, problems, progresses)
