@@ -336,7 +336,7 @@ def _work(job: _Job, messages: Connection, workspace: Path, limits: Limits) -> N
         case, begin = cases[number], time.monotonic()
         place = workspace / str(number)
         place.mkdir()
-        (workspace / f"{number}.txt").write_text(repr(case), "utf-8", "replace")
+        (workspace / f"{number}.txt").write_text(_shown(case), "utf-8", "replace")
         messages.send((number, None, "", 0.0))
         faulthandler.dump_traceback_later(limits.seconds, exit=True, file=output)
         outcome, text = _tried(job.target, case, place)
@@ -344,6 +344,13 @@ def _work(job: _Job, messages: Connection, workspace: Path, limits: Limits) -> N
         messages.send((number, outcome, text, time.monotonic() - begin))
         if outcome != VIOLATION:
             shutil.rmtree(place, ignore_errors=True)
+
+
+def _shown(case: Any) -> str:
+    try:
+        return repr(case)
+    except (ValueError, RecursionError) as error:
+        return f"a case that Python does not write out ({error})"
 
 
 def _bound_memory(most: int) -> None:

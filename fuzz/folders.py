@@ -118,7 +118,11 @@ class FolderContent(Target):
         elif name != MANIFEST:
             replace_array(folder, name, content)
         elif isinstance(content, dict):
-            edit(folder, lambda old: (old.clear(), old.update(content)))
+            # What no text can hold is written as what it can.
+            plain = json.loads(
+                json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
+            )
+            edit(folder, lambda old: (old.clear(), old.update(plain)))
         else:
             (folder / MANIFEST).write_text(repr(content), "utf-8", "replace")
 

@@ -106,7 +106,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         # Not `mkstemp`: its files could be read by their owner only.
         temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}"
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise InvalidInput(_cannot_write(path, error)) from error
     try:
         with os.fdopen(handle, "wb") as file:
@@ -253,9 +253,10 @@ def check_writable(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".probe"):
             pass
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise InvalidInput(_cannot_write(folder, error)) from error
 
 
-def _cannot_write(path: Path, error: OSError) -> str:
-    return f"cannot write {path} ({error.strerror}); expected a folder that is writable"
+def _cannot_write(path: Path, error: OSError | ValueError) -> str:
+    shown = escaped(str(path))
+    return f"cannot write {shown} ({_why(error)}); expected a folder that is writable"

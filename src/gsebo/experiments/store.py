@@ -151,7 +151,10 @@ class Store:
 
     def paths(self) -> list[Path]:
         """All files of the folder."""
-        if self.folder.exists() and not self.folder.is_dir():
+        # Not its own methods: those raise for names that are too long to be there.
+        if not os.path.isdir(self.folder):
+            if not os.path.exists(self.folder):
+                return []
             raise InvalidInput(
                 f"{self.folder} is no folder; expected one with files of results."
             )
