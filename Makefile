@@ -9,7 +9,7 @@ INPUTS := pyproject.toml constraints.txt
 # Threads that wait should sleep: on a busy machine spinning ones cost a tenfold.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: demo test portable lint readme bench clean
+.PHONY: demo test portable fuzz lint readme bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/gsebo compare cora --methods vanilla,gsebo --seed 0
@@ -23,6 +23,11 @@ test: $(VENV)/.installed-test
 # The exact tests and checksums as other processors would compute them; half an hour.
 portable: $(VENV)/.installed-test
 	$(BIN)/python scripts/portable.py
+
+# Files, objects and command lines that are wrong, for ten minutes; says how to repeat
+# what did harm.
+fuzz: $(VENV)/.installed-test
+	$(BIN)/python -m fuzz
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

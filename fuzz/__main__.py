@@ -60,7 +60,7 @@ def main() -> int:
 def _fuzz(given: argparse.Namespace, wanted: list[Target], folder: Path) -> int:
     begin = time.monotonic()
     fuzzer = Fuzzer(wanted, folder, given.keep, Limits(given.limit), _say)
-    fuzzer.prepare()
+    fuzzer.prepare(given.workers)
     if given.repeat:
         fuzzer.repeat(given.repeat)
     else:

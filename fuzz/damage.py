@@ -157,7 +157,7 @@ def array_damage(draw: Draw, array: NDArray[Any]) -> NDArray[Any]:
             return kept.astype(draw(st.sampled_from(_DTYPES)))
     how = draw(st.sampled_from(["shorter", "longer", "flat", "deep", "empty", "point"]))
     if how == "empty" or not array.size:
-        return array[:0]
+        return np.atleast_1d(array)[:0]
     if how == "point":
         return array.reshape(-1)[0].reshape(())
     if how == "flat":

@@ -167,19 +167,29 @@ class Fuzzer:
         self._places = iter(range(10**9))
         self.tallies = {target.name: Tally() for target in targets}
 
-    def prepare(self) -> None:
+    def prepare(self, workers: int = 1) -> None:
         """Have every target write what its cases start from.
 
         Not in this process: threads that a fit has started would not survive a fork.
+
+        Args:
+            workers: Processes at once.
         """
-        for target in self._targets:
-            place = self._prepared(target)
-            place.mkdir(parents=True)
-            process = _FORK.Process(target=target.prepare, args=(place,))
-            process.start()
-            process.join()
-            if process.exitcode:
-                raise SystemExit(f"{target.name} could not be prepared.")
+        waiting = list(self._targets)
+        running: dict[int, tuple[BaseProcess, str]] = {}
+        while waiting or running:
+            while waiting and len(running) < workers:
+                target = waiting.pop(0)
+                place = self._prepared(target)
+                place.mkdir(parents=True)
+                process = _FORK.Process(target=target.prepare, args=(place,))
+                process.start()
+                running[process.sentinel] = process, target.name
+            for sentinel in wait(list(running)):
+                process, name = running.pop(sentinel)  # type: ignore[call-overload]
+                process.join()
+                if process.exitcode:
+                    raise SystemExit(f"{name} could not be prepared.")
 
     def run(self, cases: int, seconds: float, from_seed: int, workers: int) -> None:
         """Run cases until there were enough, or time is up.

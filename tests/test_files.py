@@ -147,3 +147,22 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         read_tensors(tmp_path / "absent", "a model")
     with pytest.raises(InvalidInput, match="a model"):
         read_tensors(tmp_path, "a model")
+
+
+@pytest.mark.parametrize("name", ["a\x00b", "\ud800", "x" * 300])
+def test_names_that_no_system_takes(tmp_path: Path, name: str) -> None:
+    for use in (
+        lambda path: check_writable(path),
+        lambda path: write_atomically(path, b""),
+        lambda path: read_tensors(path, "a model"),
+    ):
+        with pytest.raises(InvalidInput, match="expected") as caught:
+            use(tmp_path / name)
+        assert str(caught.value).isprintable()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_refusal_is_one_line_whatever_it_quotes() -> None:
+    said = str(InvalidInput("a\nb\u2028c\x1b[2J\ud800d"))
+    assert said == r"a\nb\u2028c\x1b[2J\ud800d"
+    assert len(str(InvalidInput("x" * 10**6))) < 10**4

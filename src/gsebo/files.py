@@ -259,4 +259,5 @@ def check_writable(folder: Path) -> None:
 
 def _cannot_write(path: Path, error: OSError | ValueError) -> str:
     shown = escaped(str(path))
-    return f"cannot write {shown} ({_why(error)}); expected a folder that is writable"
+    reason = getattr(error, "strerror", None) or escaped(str(error))
+    return f"cannot write {shown} ({reason}); expected a folder that is writable"

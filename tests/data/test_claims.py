@@ -173,3 +173,11 @@ def test_only_what_can_be_read_is_written(tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match=key):
             save_npz(data, tmp_path / "again.npz")
     assert not (tmp_path / "again.npz").exists()
+
+
+@pytest.mark.parametrize("text", [b"{", b"(" * 300, b"'", b"{'descr': '<f4',", b"\xff"])
+def test_a_header_that_is_no_dictionary(tmp_path: Path, text: bytes) -> None:
+    with zipfile.ZipFile(tmp_path / "g.npz", "w") as archive:
+        header = np.lib.format.magic(1, 0) + struct.pack("<H", len(text)) + text
+        archive.writestr("edge_index.npy", header)
+    assert "edge_index" in refusal(tmp_path / "g.npz")

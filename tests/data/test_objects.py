@@ -13,8 +13,16 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gsebo import GSEBO, Vanilla
-from gsebo.data import apply_noise, content_digest, normalise_rows, save_npz, validate
+from gsebo.data import (
+    apply_noise,
+    apply_split,
+    content_digest,
+    normalise_rows,
+    save_npz,
+    validate,
+)
 from gsebo.data.features import csr_tensor
+from gsebo.data.folder_arrays import write_folder
 from gsebo.errors import InvalidInput
 
 
@@ -147,3 +155,81 @@ def test_more_edges_than_can_be_drawn(graph: Data) -> None:
     many = Data(edge_index=graph.edge_index, num_nodes=10**6)
     with pytest.raises(InvalidInput, match="drawing 100000000000 random edges takes"):
         apply_noise(many, "random:100000000000")
+
+
+ODD: dict[str, Callable[[Tensor], Any]] = {
+    "meta": lambda value: value.to("meta"),
+    "sparse": lambda value: value.to_sparse(),
+    "fractions": lambda value: value.float() + 0.5,
+    "complex": lambda value: value.to(torch.complex64),
+    "text": lambda value: "classes",
+    "list": lambda value: value.tolist(),
+    "vast": lambda value: value.reshape(-1)[:1].expand(10**13),
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.parametrize("key", ["y", "train_mask", "edge_index"])
+def test_what_is_no_class_mask_or_edge(
+    graph: Data, tmp_path: Path, key: str, kind: str
+) -> None:
+    graph[key] = ODD[kind](graph[key])
+    uses: list[Callable[[], Any]] = [
+        lambda: content_digest(graph),
+        lambda: apply_noise(graph, "labels:50"),
+        lambda: save_npz(graph, tmp_path / "g.npz"),
+        lambda: write_folder(graph, tmp_path / "g"),
+    ]
+    for use in uses:
+        with pytest.raises(InvalidInput, match="expected"):
+            use()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("length", [5, 7])
+@pytest.mark.parametrize("key", ["y", "val_mask", "test_mask"])
+def test_more_or_fewer_classes_than_nodes_are_not_written(
+    graph: Data, tmp_path: Path, key: str, length: int
+) -> None:
+    graph[key] = torch.zeros(length, dtype=graph[key].dtype)
+    with pytest.raises(InvalidInput, match="for each of 6 nodes"):
+        write_folder(graph, tmp_path / "g")
+    assert not list(tmp_path.iterdir())
+
+
+def test_features_with_a_gradient_can_be_written(graph: Data, tmp_path: Path) -> None:
+    expected = graph.x.clone()
+    graph.x.requires_grad_()
+    assert torch.equal(write_folder(graph, tmp_path / "g").to_data().x, expected)
+
+
+def test_edges_that_could_not_be_read_again_are_not_written(
+    graph: Data, tmp_path: Path
+) -> None:
+    graph.edge_index[0, 0] = 6
+    with pytest.raises(InvalidInput, match="names node 6"):
+        save_npz(graph, tmp_path / "g.npz")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("weight", [52, "much", torch.ones(3), torch.ones(())])
+def test_weights_that_belong_to_no_edges(graph: Data, weight: Any) -> None:
+    graph.edge_weight = weight
+    with pytest.raises(InvalidInput, match="a row for each of 7 edges"):
+        apply_noise(graph, "removed:50")
+
+
+def test_halves_of_a_graph_without_labels(graph: Data) -> None:
+    graph.y = None
+    with pytest.raises(InvalidInput, match="no y"):
+        apply_split(graph, "halves")
+    graph.y = torch.tensor([0, 1])
+    with pytest.raises(InvalidInput, match="labels of 2 nodes and masks of more"):
+        apply_split(graph, "halves")
+
+
+@pytest.mark.parametrize("noise", ["removed:50", "random:1", "labels:50"])
+def test_noise_without_features(graph: Data, noise: str) -> None:
+    """No warning of PyG, which counts nodes by guessing."""
+    graph.x = None
+    assert apply_noise(graph, noise).x is None

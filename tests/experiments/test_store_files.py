@@ -262,3 +262,11 @@ def test_another_failure_is_stored_the_same_is_not(store: Store) -> None:
     assert store.append("some", [second]) == []
     put_in_order(store)
     assert [line.result for line in store.lines()] == [good]
+
+
+def test_a_folder_that_cannot_be_there_has_no_results(tmp_path: Path) -> None:
+    store = Store(tmp_path / ("x" * 300))
+    assert store.results() == {}
+    assert check_files(store) == []
+    with pytest.raises(InvalidInput, match="cannot write"):
+        store.append("some", [result()])

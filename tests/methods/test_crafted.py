@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gsebo import InvalidInput, load_model
+from gsebo import InvalidInput, load_model, memory
 from gsebo.data.folder import GraphFolder
 from gsebo.data.folder_arrays import write_folder
 
@@ -288,3 +288,25 @@ def test_headers_that_claim_too_much(header: bytes, base: Path, tmp_path: Path) 
     (folder / "model.safetensors").write_bytes(header)
     put_facts(folder, facts_of(folder))
     assert "model.safetensors is damaged or not" in assert_refused(folder)
+
+
+def test_weights_that_wait_for_their_input_take_no_more_than_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted("vanilla", "GIN").save(tmp_path)
+    monkeypatch.setattr(memory, "free_memory", lambda device: 100)
+    with pytest.raises(InvalidInput, match="network of 8 features on 60 nodes takes"):
+        load_model(tmp_path)
+
+
+def test_weights_of_which_nothing_can_be_predicted(tmp_path: Path) -> None:
+    fitted("gsebo").save(tmp_path)
+
+    def enlarge(tensors: dict[str, Tensor]) -> None:
+        for name, tensor in tensors.items():
+            if name.startswith("weight:"):
+                tensor.fill_(3e38)
+
+    change_tensors(tmp_path, enlarge)
+    with pytest.raises(InvalidInput, match="not finite"):
+        load_model(tmp_path).predict_proba(small_graph())

@@ -77,7 +77,9 @@ def test_an_unknown_name_is_told_the_nearest(
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("device", ["cuda", "cuda:3", "meta", "cpu:x", torch.device])
+@pytest.mark.parametrize(
+    "device", ["cuda", "cuda:3", "meta", "cpu:x", torch.device, 10**30]
+)
 def test_a_device_that_is_not_there(data: Data, name: str, device: Any) -> None:
     with pytest.raises(InvalidInput, match="device"):
         quick(name, device=device).fit(data)
@@ -162,3 +164,13 @@ def test_what_is_not_walked_back_is_not_remembered(data: Data) -> None:
         for name in ("reverse", "unrolled", "truncated", "implicit", "first_order")
     }
     assert list(kept.values()) == [50, 50, 5, 0, 0]
+
+
+def test_more_steps_between_two_looks_than_there_are(data: Data) -> None:
+    """Weights take as many steps as there are, not as many as a look is away."""
+    options = {"max_epochs": 3, "hypergradient": "reverse"}
+    often = quick("single_level", evaluate_every=3, **options).fit(data)
+    late = quick("single_level", evaluate_every=10**6, **options).fit(data)
+    assert [record.inner_steps for record in late.history_] == [3]
+    assert torch.equal(often.probability_, late.probability_)
+    assert late.remembered_steps() == 3

@@ -11,6 +11,7 @@ from gsebo.data.features import require_numbers
 from gsebo.data.noise_pairs import add_pairs, pair_keys
 from gsebo.data.noise_share import share_of
 from gsebo.data.seeding import seeded_generator
+from gsebo.data.sizes import sized
 from gsebo.errors import InvalidInput
 
 
@@ -25,7 +26,7 @@ def add_random_edges(data: Data, count: int, seed: int = 0) -> Data:
         InvalidInput: ``count`` is negative or more than there are such pairs.
     """
     # With a group of its own for each node, every pair is one between groups.
-    groups = np.arange(int(data.num_nodes), dtype=np.int64)
+    groups = np.arange(int(sized(data).num_nodes), dtype=np.int64)
     return add_pairs(data, groups, count, seed, "random")
 
 
@@ -45,7 +46,7 @@ def remove_edges(data: Data, percent: int, seed: int = 0) -> Data:
     """
     edges = data.edge_index.cpu().numpy().astype(np.int64)
     is_loop = edges[0] == edges[1]
-    keys = pair_keys(edges, int(data.num_nodes))
+    keys = pair_keys(edges, int(sized(data).num_nodes))
     pairs = sorted_distinct(keys[~is_loop])
     if len(pairs) == 0:
         raise InvalidInput("the graph has no edges: expected some, to remove a part.")

@@ -78,16 +78,21 @@ class NetworkChoices:
 
 def resolve_device(device: str) -> torch.device:
     """Turn a device's name into a device; ``"auto"`` prefers a GPU."""
+    if not isinstance(device, str | torch.device):
+        raise InvalidInput(
+            f"a device that is a {type(device).__name__} given; expected 'auto', 'cpu' "
+            "or the name of a device that this machine has."
+        )
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         found = torch.device(device)
         # A device that is not there raises here, and "meta" holds no numbers.
         torch.empty(1, device=found).tolist()
-    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError, ValueError, NotImplementedError) as error:
         raise InvalidInput(
-            f"device={device!r} given; expected 'auto', 'cpu' or a device that this "
-            "machine has."
+            f"device={device!r:.80} given; expected 'auto', 'cpu' or a device that "
+            "this machine has."
         ) from error
     return found
 
