@@ -24,6 +24,15 @@ _LONG = (10**6, 1_000_000.0)
 _CHOICES = [*METHODS, *BACKBONES, "GIN", "GATv2", "adam", "sgd", "momentum", "reverse"]
 _CHOICES += ["paper", "loss", "accuracy", "holdout", "val", "auto", "cpu", "cuda:99"]
 _USUAL = st.integers(0, 4) | st.floats(0, 1) | st.sampled_from(_CHOICES) | st.booleans()
+# By the first word of what is said of a parameter's kind.
+_FITS = {
+    "count": st.integers(1, 4),
+    "rate": st.floats(0, 1),
+    "positive": st.floats(0.01, 10),
+    "share": st.floats(0, 0.9),
+    "flag": st.booleans(),
+    "seed": st.integers(0, 9),
+}
 _VALUES = (
     NUMBERS.filter(lambda value: value not in _LONG)
     | REALS.filter(lambda value: value not in _LONG)
@@ -49,7 +58,9 @@ class Parameters(Target):
         for _ in range(draw(st.sampled_from([1, 1, 2]))):
             key = draw(st.sampled_from(known))
             bad = st.sampled_from([*BAD.get(KINDS.get(key, ""), ()), None])
-            changes[key] = draw(draw(st.sampled_from([_USUAL, _USUAL, _VALUES, bad])))
+            fits = _FITS.get(KINDS.get(key, "").split(" ")[0], _USUAL)
+            kinds = [fits, fits, fits, _USUAL, _VALUES, bad]
+            changes[key] = draw(draw(st.sampled_from(kinds)))
         if draw(st.integers(0, 9)):
             return name, changes, 1
         return name, changes, draw(st.integers(1, 3) | _VALUES)

@@ -208,21 +208,26 @@ class Tables(Target):
                 st.lists(
                     st.sampled_from(["id", "label", "split", "f0", "f1", "y", ""]),
                     max_size=5,
+                    unique=True,
                 )
             )
             splits = st.sampled_from(["train", "val", "test", ""])
             nodes = _drawn_table(draw, heads, _CELLS | splits, 13)
-        options = draw(_OPTIONS)
+        options = draw(_OPTIONS) if draw(st.booleans()) else {}
         if nodes is not None and draw(st.booleans()):
             options.pop("num_nodes", None)
-        columns = draw(
-            st.fixed_dictionaries(
-                {},
-                optional={
-                    "id": st.sampled_from(["id", "f0", "x"]),
-                    "label": st.sampled_from(["label", "f1", "x"]),
-                    "left_out": st.just(("f0",)),
-                },
+        columns = (
+            {}
+            if draw(st.booleans())
+            else draw(
+                st.fixed_dictionaries(
+                    {},
+                    optional={
+                        "id": st.sampled_from(["id", "f0", "x"]),
+                        "label": st.sampled_from(["label", "f1", "x"]),
+                        "left_out": st.just(("f0",)),
+                    },
+                )
             )
         )
         return edges, nodes, options, columns
@@ -258,7 +263,14 @@ def _drawn_table(draw: Draw, heads: list[str], cells: Any, most: int) -> Any:
     rows = draw(
         st.lists(st.lists(cells, min_size=width, max_size=width), max_size=most)
     )
-    for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
+    if draw(st.booleans()):
+        # As somebody would write it: nodes are called by their numbers.
+        rows = [
+            [str(number) if head == "id" else cell for head, cell in pairs]
+            for number, row in enumerate(rows)
+            for pairs in [list(zip(heads, row, strict=True))]
+        ]
+    for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2]))):
         if rows and width:
             row = draw(st.integers(0, len(rows) - 1))
             if draw(st.integers(0, 4)):
@@ -316,7 +328,7 @@ def _write_table(table: Any, path: Path) -> None:
 
 _FIELDS = ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask", "num_nodes")
 _CALLS = ("validate", "fit", "gsebo", "digest", "noise", "split", "save", "folder")
-_NOISES = ("labels:20", "random:5", "removed:20", "features:30", "between:4")
+_NOISES = ("labels:20", "random:5", "removed:20", "features:30", "inter_class:4")
 _SPLITS = ("random:20/30/50", "ratio:50/25/25", "planetoid:2/5/5", "halves", "unseen")
 _FORMS = ("meta", "sparse", "csr", "nested", "conj", "expand", "numpy", "list", "grad")
 
