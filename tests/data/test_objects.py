@@ -177,6 +177,7 @@ def test_what_is_no_class_mask_or_edge(
     uses: list[Callable[[], Any]] = [
         lambda: content_digest(graph),
         lambda: apply_noise(graph, "labels:50"),
+        *([lambda: apply_noise(graph, 1)] if key == "y" else []),
         lambda: save_npz(graph, tmp_path / "g.npz"),
         lambda: write_folder(graph, tmp_path / "g"),
     ]

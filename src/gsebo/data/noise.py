@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
+from gsebo.data.features import whole_numbers
 from gsebo.data.noise_pairs import add_pairs
 from gsebo.errors import InvalidInput
 
@@ -25,7 +26,7 @@ def add_inter_class_edges(data: Data, count: int, seed: int = 0) -> Data:
 def _labels(data: Data) -> NDArray[np.int64]:
     if "y" not in data or data.y is None:
         raise InvalidInput("the graph has no y: expected labels, to add edges.")
-    labels = data.y.cpu().numpy()
+    labels = whole_numbers(data, "y")
     fits = labels.ndim == 1 and labels.size > 0 and labels.dtype.kind in "iu"
     if not fits or (labels < 0).any():
         raise InvalidInput(
