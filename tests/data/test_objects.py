@@ -234,3 +234,9 @@ def test_noise_without_features(graph: Data, noise: str) -> None:
     """No warning of PyG, which counts nodes by guessing."""
     graph.x = None
     assert apply_noise(graph, noise).x is None
+
+
+def test_halves_of_a_mask_without_numbers(graph: Data) -> None:
+    graph.val_mask = graph.val_mask.to("meta")
+    with pytest.raises(InvalidInput, match="device 'meta'"):
+        apply_split(graph, "halves")

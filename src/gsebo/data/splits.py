@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
-from gsebo.data.features import require_numbers
+from gsebo.data.features import require_numbers, whole_numbers
 from gsebo.data.node_match import node_ids
 from gsebo.data.seeding import seeded_generator
 from gsebo.errors import InvalidInput, escaped
@@ -112,7 +112,7 @@ def _nodes_of(data: Data, key: str) -> Nodes:
     """The nodes of a mask that came with a graph."""
     if not _is_mask(data[key], 1):
         raise InvalidInput(f"{key} is no mask: expected bool [nodes].")
-    return np.flatnonzero(data[key].cpu().numpy())
+    return np.flatnonzero(whole_numbers(data, key))
 
 
 def _row(detail: str, seed: int, num_rows: int) -> int:
