@@ -38,7 +38,7 @@ def test_a_failed_write_leaves_the_old_file(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, failing, full)
-    with pytest.raises(InvalidInput, match="no space left"):
+    with pytest.raises(InvalidInput, match="No space left"):
         write_atomically(path, b"new")
     monkeypatch.undo()
     assert path.read_bytes() == b"old"
