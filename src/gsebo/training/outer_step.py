@@ -34,7 +34,6 @@ OUTER_STEPS: tuple[OuterStepName, ...] = ("trust", "paper")
 _PREVIOUS = "previous."
 _RECENT = "recent"
 _RADIUS = "radius"
-_UNDONE = "undone"
 _REMEMBERED = 10
 # The steps that limits are meant for; where more inner steps are differentiated through
 # there are fewer outer ones, and each may go farther.
@@ -80,10 +79,6 @@ class OuterStep(ABC):
     def update(self, found: Found, state: State, outer: Tree) -> tuple[Tree, State]:
         """Return the parameters after the step, and what to remember."""
 
-    def undone(self, state: State) -> int:
-        """How many steps were taken back."""
-        return 0
-
 
 @final
 class OptimizerStep(OuterStep):
@@ -128,16 +123,11 @@ class TrustRegion(OuterStep):
         slots = {_PREVIOUS + name: leaf.clone() for name, leaf in outer.items()}
         slots[_RECENT] = like.new_full((_REMEMBERED,), _unseen(like))
         slots[_RADIUS] = like.new_tensor(self._radius)
-        slots[_UNDONE] = like.new_zeros(())
         return State(0, slots)
 
     def slots_of(self, name: str) -> tuple[str, ...]:
         """Where the parameter was before its last step."""
         return (_PREVIOUS + name,)
-
-    def undone(self, state: State) -> int:
-        """How many steps were taken back."""
-        return int(state.slots[_UNDONE].sum())
 
     @torch.no_grad()
     def update(self, found: Found, state: State, outer: Tree) -> tuple[Tree, State]:
@@ -162,7 +152,6 @@ class TrustRegion(OuterStep):
         # After going back, ten losses have to be seen before the next judgement.
         kept[_RECENT] = torch.where(worse.unsqueeze(-1), _unseen(recent), latest)
         kept[_RADIUS] = torch.where(worse, radius / 2, radius)
-        kept[_UNDONE] = slots[_UNDONE] + worse
         return after, State(state.count + 1, kept)
 
     def _length(self, found: Found, radius: Tensor) -> Tensor:
