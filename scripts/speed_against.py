@@ -28,7 +28,7 @@ if case == "1e6 edges":
     data = gsebo.generate_graph(100_000, average_degree=10.0, split="random:10/20/70")
 else:
     data = gsebo.load_data(case)
-options = dict(max_outer_steps=steps, patience=steps, random_state=0, device="cpu")
+options = dict(max_outer_steps=steps, random_state=0, device="cpu")
 try:
     model = gsebo.GSEBO(outer_step=step, **options)
 except TypeError:
