@@ -1,6 +1,7 @@
 """What is asked of a saved model, whole, damaged or made up."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def put_facts(folder: Path, facts: dict[str, Any]) -> None:
     """Write a description whose own checksum and those of all files are right."""
     facts = {key: value for key, value in facts.items() if key != "sha256"}
     if isinstance(facts.get("files"), dict):
-        found = [name for name in facts["files"] if (folder / name).exists()]
+        found = [name for name in facts["files"] if os.path.exists(folder / name)]
         facts["files"] |= {name: checksum(folder / name, "a file") for name in found}
     (folder / "model.json").write_bytes(sealed_json(facts))
 
