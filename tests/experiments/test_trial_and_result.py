@@ -93,7 +93,8 @@ def test_figures_of_all_kinds_are_read_again() -> None:
 def example(**changes: object) -> str:
     trial = Trial("gsebo", "gcn", "cora", "file", 3)
     # Tests are named by their lines, in each process alike: no time of the day in them.
-    result = Result(trial=trial, test_accuracy=0.5, finished="2026-01-01T00:00:00+00:00")
+    time = "2026-01-01T00:00:00+00:00"
+    result = Result(trial=trial, test_accuracy=0.5, finished=time)
     content = json.loads(result.line())
     return json.dumps({k: v for k, v in (content | changes).items() if v is not None})
 
