@@ -17,9 +17,13 @@ from torch import Tensor
 from benchmarks.process_memory import peak_bytes
 from gsebo.data import load
 from gsebo.sparse import SparseFeatures, make_features
-from gsebo.sparse.unit_rows import unit_rows
-from gsebo.structure.candidates import _EXACT_NODES, _as_rows, _searched
-from gsebo.structure.knn import nearest_neighbours
+from gsebo.sparse.features import unit_rows
+from gsebo.structure.candidates import (
+    _EXACT_NODES,
+    _as_rows,
+    _searched,
+    nearest_neighbours,
+)
 
 K = 10
 SAMPLE = 2000

@@ -13,12 +13,11 @@ from torch import Tensor
 from benchmarks.private_memory import memory_of
 from benchmarks.process_memory import limited_to_free_memory, unless_out_of_memory
 from gsebo import Amortised
-from gsebo.data.column_files import open_output
-from gsebo.data.folder import GraphFolder
-from gsebo.data.mapped import gather_rows
-from gsebo.data.scratch_folder import ScratchFolder
+from gsebo.data.formats.folder import GraphFolder
+from gsebo.data.formats.npy_stream import open_output
+from gsebo.graph.mapped import ScratchFolder, gather_rows
 from gsebo.methods.folder_fit import checksum
-from gsebo.methods.large_model import Room
+from gsebo.model.large import Room
 from gsebo.training.history import StepRecord
 
 T = TypeVar("T")

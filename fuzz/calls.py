@@ -12,12 +12,12 @@ from torch_geometric.data import Data
 from fuzz.damage import JUNK, NUMBERS, REALS, TEXTS
 from fuzz.target import Draw, Target, require
 from gsebo import Checkpoint, generate_graph, load_model
-from gsebo.backbone import BACKBONES
 from gsebo.data import NOISE_KINDS, apply_noise, apply_split, load, load_npz
-from gsebo.data.folder import GraphFolder
+from gsebo.data.formats.folder import GraphFolder
 from gsebo.experiments import Store
 from gsebo.experiments.recipe import load_recipe
 from gsebo.methods import METHODS
+from gsebo.nn import BACKBONES
 
 # So many steps are allowed, and take long.
 _LONG = (10**6, 1_000_000.0)

@@ -12,7 +12,7 @@ from fuzz.damage import NUMBERS, REALS, TEXTS, bytes_damage
 from fuzz.target import Draw, Originals, Target, Violation
 from gsebo.cli.main import app
 from gsebo.data import save_npz
-from gsebo.data.folder_arrays import write_folder
+from gsebo.data.formats.folder import write_folder
 from gsebo.errors import InvalidInput
 
 _FILES = ["g.npz", "folder", "model", "e.csv", "n.csv", "r.toml", "results", "new"]

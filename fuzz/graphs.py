@@ -27,9 +27,9 @@ from gsebo.data import (
     save_npz,
     validate,
 )
-from gsebo.data.convert import TableOptions, convert_tables
-from gsebo.data.convert_nodes import NodeColumns
-from gsebo.data.folder_arrays import write_folder
+from gsebo.data.formats.convert import TableOptions, convert_tables
+from gsebo.data.formats.convert_nodes import NodeColumns
+from gsebo.data.formats.folder import write_folder
 from gsebo.errors import InvalidInput
 
 

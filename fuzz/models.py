@@ -15,8 +15,7 @@ from torch import Tensor
 from fuzz.damage import array_damage, bytes_damage, tree_damage
 from fuzz.target import Draw, Originals, Target, require
 from gsebo import Checkpoint, InvalidInput, load_model
-from gsebo.data.folder import GraphFolder
-from gsebo.data.folder_arrays import write_folder
+from gsebo.data.formats.folder import GraphFolder, write_folder
 from gsebo.files import read_tensors, write_tensors
 from gsebo.methods import GraphClassifier
 

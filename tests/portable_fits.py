@@ -54,7 +54,7 @@ def fits() -> dict[str, Callable[[Path], list[Any]]]:
         ]
 
     def on_disk(folder: Path) -> list[Any]:
-        from gsebo.data.folder_arrays import write_folder
+        from gsebo.data.formats.folder import write_folder
 
         graph = write_folder(small, folder / "graph")
         model = gsebo.Amortised(batch_size=24, num_folds=2, refit_epochs=4, **quick)

@@ -12,12 +12,17 @@ FILES = sorted(ROOT.rglob("*.py"))
 TEXTS = {path: path.read_text("utf-8") for path in FILES}
 
 LAYERS = (
-    "data",
     "sparse",
+    "graph",
+    "data",
+    "tape",
     "structure",
-    "backbone",
+    "nn",
     "bilevel",
+    "distributed",
+    "loader",
     "training",
+    "model",
     "methods",
     "experiments",
     "report",

@@ -86,10 +86,13 @@ _LAZY = {
 }
 
 _PACKAGES = (
-    "backbone",
     "bilevel",
     "data",
+    "graph",
+    "loader",
     "methods",
+    "model",
+    "nn",
     "sparse",
     "structure",
     "training",

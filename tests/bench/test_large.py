@@ -12,8 +12,8 @@ from benchmarks.private_memory import memory_of
 from benchmarks.records import read_lines
 from benchmarks.report import render
 
-from gsebo.data.folder import GraphFolder
-from gsebo.data.power_law import write_power_law
+from gsebo.data.formats.folder import GraphFolder
+from gsebo.data.synthetic.power_law import write_power_law
 
 SIZES = ["--edges", "2e4", "--nodes-per-edge", "0.4", "--batch-size", "32"]
 

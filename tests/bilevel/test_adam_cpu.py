@@ -5,10 +5,9 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gsebo.bilevel import adam, adam_cpu
-from gsebo.bilevel.adam import _step, _step_back
-from gsebo.bilevel.adam_fused import fused_adam
-from gsebo.bilevel.moments import Moments, Scales
+from gsebo.bilevel import adam
+from gsebo.bilevel import adam as adam_cpu
+from gsebo.bilevel.adam import Moments, Scales, _step, _step_back, fused_adam
 
 
 def random(size: int, seed: int, dtype: torch.dtype) -> torch.Tensor:

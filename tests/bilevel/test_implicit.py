@@ -6,11 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gsebo.bilevel import Implicit, Reverse, adam, sgd
-from gsebo.bilevel.linear_solve import (
-    conjugate_gradient,
-    largest_eigenvalue,
-    neumann,
-)
+from gsebo.bilevel.implicit import conjugate_gradient, largest_eigenvalue, neumann
 from gsebo.errors import InvalidInput
 
 from .toys import Quadratic, Ridge, assert_trees_close, random

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gsebo.bilevel import OPTIMIZERS, begin, make_optimizer
-from gsebo.bilevel.inner import advance
-from gsebo.bilevel.trajectory import Trajectory
+from gsebo.bilevel.derivatives import advance
+from gsebo.bilevel.reverse import Trajectory
 
 
 @given(

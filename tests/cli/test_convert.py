@@ -8,7 +8,7 @@ import torch
 
 from cli.conftest import Command, json_of, refused, small_graph
 from gsebo.data import load_npz, save_npz
-from gsebo.data.folder import GraphFolder
+from gsebo.data.formats.folder import GraphFolder
 
 
 def test_a_graph_file(command: Command, graph_file: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_polite_request_to_end(
         assert [path.suffix for path in Path().iterdir()].count(".partial") == 1
         signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr("gsebo.data.convert.write_edges", requested)
+    monkeypatch.setattr("gsebo.data.formats.convert.write_edges", requested)
     before = signal.getsignal(signal.SIGTERM)
     Path("e.csv").write_text("0,1\n")
     done = command("data", "convert", "--edges", "e.csv", "--out", "g")

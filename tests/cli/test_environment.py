@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import Command, refused
-from gsebo.cli.environment import make_usable
+from gsebo.cli.main import make_usable
 
 GSEBO = [sys.executable, "-m", "gsebo"]
 

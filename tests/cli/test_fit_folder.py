@@ -9,8 +9,7 @@ from pyarrow import parquet
 from cli.conftest import Command, json_of, refused
 from gsebo import generate_graph, load_model
 from gsebo.data import save_npz
-from gsebo.data.folder import GraphFolder
-from gsebo.data.folder_arrays import write_folder
+from gsebo.data.formats.folder import GraphFolder, write_folder
 
 AMORTISED = (
     *("--method", "amortised", "--batch-size", 128, "--device", "cpu"),

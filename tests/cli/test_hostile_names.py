@@ -12,8 +12,8 @@ from rich.console import Console
 
 from cli.conftest import Command, json_of, refused
 from experiments.small import write_recipe
-from gsebo.cli.live_table import LiveTable
-from gsebo.cli.output import print_json, print_table, print_text
+from gsebo.cli.ui.live_table import LiveTable
+from gsebo.cli.ui.output import print_json, print_table, print_text
 from gsebo.errors import escaped_json
 from gsebo.experiments import Lane, Store, load_recipe, make_survey
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 from cli.conftest import SHORT, Command, json_of, small_graph
 from gsebo import GSEBO, load_model
-from gsebo.data.folder_arrays import write_folder
+from gsebo.data.formats.folder import write_folder
 
 FAST = (
     *("--set", "outer_step=paper", "--set", "outer_lr=1"),

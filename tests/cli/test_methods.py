@@ -124,7 +124,7 @@ def test_published_parameters_go_by_dataset(command: Command) -> None:
 def test_a_graph_that_is_too_large_for_all_pairs(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gsebo.methods.dense_memory.free_memory", lambda _: 10**6)
+    monkeypatch.setattr("gsebo.methods.baselines.pairs.free_memory", lambda _: 10**6)
     for method in ("vgcn", "idgl", "lds", "prognn", "gaug_o"):
         said = refused(
             command("fit", "planted", "--method", method, *settings_of(method))

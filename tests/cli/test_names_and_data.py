@@ -51,7 +51,7 @@ def test_data_get_without_a_network(
     def unreachable(url: str) -> io.BytesIO:
         raise OSError("no network")
 
-    monkeypatch.setattr("gsebo.data.download.open_url", unreachable)
+    monkeypatch.setattr("gsebo.data.datasets.load.open_url", unreachable)
     assert "no network" in refused(command("data", "get", "pubmed"))
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from cli.conftest import Command, control_c_is_heard, json_of, refused
 from experiments.processes import outlive
 from experiments.small import figures, lines, write_recipe
-from gsebo.cli.live_table import LiveTable
+from gsebo.cli.ui.live_table import LiveTable
 from gsebo.experiments import Batch, Lane, Result, Trial, load_recipe, make_survey
 
 STARTS_WITHIN = 120.0

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gsebo.data import canonicalise
+from gsebo.graph import canonicalise
 
 
 @st.composite

@@ -5,8 +5,9 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gsebo.data import canonicalise, generate_graph, validate
+from gsebo.data import generate_graph, validate
 from gsebo.errors import InvalidInput
+from gsebo.graph import canonicalise
 
 
 def _homophily(data: Data) -> float:

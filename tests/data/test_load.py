@@ -15,19 +15,19 @@ from gsebo.data import (
     load,
     load_npz,
     locate,
-    normalise_rows,
     save_npz,
     verify,
 )
-from gsebo.data.registry import DATASETS
+from gsebo.data.datasets.registry import DATASETS
 from gsebo.errors import InvalidInput
+from gsebo.graph import normalise_rows
 
 Raw = Callable[[str], dict[str, bytes]]
 DOWNLOADED = [name for name, info in DATASETS.items() if info.convert is not None]
 
 
 def _serve(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], Any]) -> None:
-    monkeypatch.setattr("gsebo.data.download.open_url", answer)
+    monkeypatch.setattr("gsebo.data.datasets.load.open_url", answer)
 
 
 @pytest.fixture(autouse=True)

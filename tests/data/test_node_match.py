@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gsebo.data import canonicalise
-from gsebo.data.features import csr_tensor, take_rows
-from gsebo.data.node_match import NodeKeys, find_entries
-from gsebo.data.row_hash import row_hashes
 from gsebo.errors import InvalidInput
+from gsebo.graph import canonicalise
+from gsebo.graph.features import csr_tensor, take_rows
+from gsebo.graph.node_match import NodeKeys, find_entries, row_hashes
 
 SIZES = st.integers(1, 9)
 # A few values only, so that some keys of two graphs agree and others do not.
@@ -94,7 +93,7 @@ def test_hashes_do_not_depend_on_blocks(seed: int, entries: int) -> None:
     x = torch.randn(30, 5, generator=generator)
     x[torch.rand(30, 5, generator=generator) < 0.6] = 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gsebo.data.row_hash._ENTRIES_AT_ONCE", entries)
+        patch.setattr("gsebo.graph.node_match._ENTRIES_AT_ONCE", entries)
         hashes, sparse = row_hashes(x), row_hashes(csr(x))
     assert torch.equal(hashes, sparse)
     assert torch.equal(hashes, torch.cat([row_hashes(row[None]) for row in x]))

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from gsebo.data import generate_graph
-from gsebo.data.noise_edges import add_random_edges, remove_edges
-from gsebo.data.noise_share import share_of
+from gsebo.data.noise.kinds import add_random_edges, remove_edges, share_of
 from gsebo.errors import InvalidInput
 
 

@@ -7,12 +7,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gsebo.data import load, normalise_rows
-from gsebo.data.features import csr_tensor
-from gsebo.data.noise_features import shuffle_features
-from gsebo.data.noise_labels import replace_labels
-from gsebo.data.noise_share import share_of
+from gsebo.data import load
+from gsebo.data.noise.kinds import replace_labels, share_of, shuffle_features
 from gsebo.errors import InvalidInput
+from gsebo.graph import normalise_rows
+from gsebo.graph.features import csr_tensor
 
 seeds = st.integers(0, 9)
 percents = st.integers(0, 100)

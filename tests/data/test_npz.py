@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 
-from gsebo.data import content_digest, features, load_npz, normalise_rows, save_npz
+from gsebo.data import content_digest, load_npz, save_npz
 from gsebo.errors import InvalidInput
+from gsebo.graph import features, normalise_rows
 
 Changes = dict[str, Any]
 

@@ -13,17 +13,11 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gsebo import GSEBO, Vanilla
-from gsebo.data import (
-    apply_noise,
-    apply_split,
-    content_digest,
-    normalise_rows,
-    save_npz,
-    validate,
-)
-from gsebo.data.features import csr_tensor
-from gsebo.data.folder_arrays import write_folder
+from gsebo.data import apply_noise, apply_split, content_digest, save_npz, validate
+from gsebo.data.formats.folder import write_folder
 from gsebo.errors import InvalidInput
+from gsebo.graph import normalise_rows
+from gsebo.graph.features import csr_tensor
 
 
 def parts(graph: Data) -> tuple[Tensor, Tensor, Tensor]:

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from gsebo import InvalidInput, generate_graph
-from gsebo.data.features import features_to_csr
-from gsebo.data.preparation import Standard
-from gsebo.data.preparations import (
+from gsebo.data.preparation import (
     PREPARATIONS,
+    Standard,
     fit_preparation,
     preparation_called,
     suitable_preparations,
 )
+from gsebo.graph.features import features_to_csr
 from methods.examples import to_csr, with_fields
 
 OF_FEATURES = ("given", "rows", "standard")

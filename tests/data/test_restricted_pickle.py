@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
-from gsebo.data.restricted_pickle import read_pickle
+from gsebo.data.datasets.raw import read_pickle
 from gsebo.errors import InvalidInput
 
 

@@ -10,9 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gsebo.data.mapped import gather_rows, stretches
-from gsebo.data.scratch_table import ScratchTable
 from gsebo.errors import InvalidInput
+from gsebo.graph.mapped import ScratchTable, gather_rows, stretches
 
 
 @given(st.lists(st.integers(0, 200)), st.integers(1, 50))

@@ -10,7 +10,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from data.folder.tables import names_in
-from gsebo.data.convert import TableOptions, convert_tables
+from gsebo.data.formats.convert import TableOptions, convert_tables
 from gsebo.data.splits import apply_split, is_drawn
 from gsebo.errors import InvalidInput
 

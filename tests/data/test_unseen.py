@@ -6,8 +6,7 @@ from torch_geometric.data import Data
 
 from gsebo import generate_graph
 from gsebo.data import apply_split, validate, visible_part
-from gsebo.data.splits import is_drawn
-from gsebo.data.unseen import has_unseen
+from gsebo.data.splits import has_unseen, is_drawn
 from gsebo.errors import InvalidInput
 
 

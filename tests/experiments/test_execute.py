@@ -8,8 +8,8 @@ import torch
 from gsebo import GSEBO, load_data
 from gsebo.data import add_inter_class_edges
 from gsebo.experiments import Trial, execute
-from gsebo.experiments.edge_outcome import BINS
-from gsebo.experiments.trial_graph import trial_graph
+from gsebo.experiments.result import BINS
+from gsebo.experiments.trial import trial_graph
 
 SHORT = {
     "max_outer_steps": 3,
@@ -113,7 +113,7 @@ def test_a_failure_is_a_result() -> None:
 
 def test_test_labels_are_not_read_by_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     # By its name: the package has a function of the same one.
-    module = import_module("gsebo.experiments.execute")
+    module = import_module("gsebo.experiments.worker")
 
     def shuffled(one: Trial, data_dir: object = None) -> object:
         data = trial_graph(one, data_dir)

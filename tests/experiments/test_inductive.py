@@ -7,12 +7,14 @@ from msgspec.structs import replace
 from gsebo import GSEBO, InputWarning, Vanilla
 from gsebo.data import visible_part
 from gsebo.experiments import Trial, execute
-from gsebo.experiments.inductive import fitted_graph, predicted_classes, visible_noise
-from gsebo.experiments.trial_graph import (
+from gsebo.experiments.trial import (
+    fitted_graph,
     full_split_name,
     is_halved,
+    predicted_classes,
     same_graph_for_all_seeds,
     trial_graph,
+    visible_noise,
 )
 
 SHORT = {

@@ -8,7 +8,7 @@ import torch
 from experiments.small import trial
 from gsebo.data import load_npz
 from gsebo.experiments import execute
-from gsebo.experiments.trial_graph import (
+from gsebo.experiments.trial import (
     full_split_name,
     same_graph_for_all_seeds,
     trial_graph,

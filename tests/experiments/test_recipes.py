@@ -18,9 +18,9 @@ from gsebo.experiments import (
     recipe_names,
     select,
 )
-from gsebo.experiments.parameters import default_parameters, trial_parameters
+from gsebo.experiments.expand import default_parameters, trial_parameters
 from gsebo.experiments.result import Result
-from gsebo.experiments.trial_graph import is_halved
+from gsebo.experiments.trial import is_halved
 from gsebo.methods import METHODS
 
 DATASETS = ("cora", "citeseer", "terrorist", "air-usa")

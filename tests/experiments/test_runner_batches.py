@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from experiments.small import result, trial
 from gsebo.experiments import Durations, Lane, Result, Trial, Waiting, worker
-from gsebo.experiments.batches import is_dense
-from gsebo.experiments.trial_graph import same_graph_for_all_seeds
+from gsebo.experiments.engine import is_dense
+from gsebo.experiments.trial import same_graph_for_all_seeds
 
 CPU, GPU = Lane("cpu"), Lane("gpu", "cuda", replicas=3)
 

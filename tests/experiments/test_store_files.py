@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from experiments.small import result, trial
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Result, Store
+from gsebo.experiments.expand import default_parameters
 from gsebo.experiments.migrate import migrate
-from gsebo.experiments.parameters import default_parameters
 from gsebo.experiments.verify import check_files, leftovers, put_in_order, stale
 
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from gsebo import GSEBO
+from gsebo.loader import PartitionSampler
 from gsebo.methods import Amortised, GraphClassifier
-from gsebo.training.batches import PartitionSampler
 
 WHOLE: dict[str, Any] = {
     "batch_size": 10**9,

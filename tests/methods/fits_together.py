@@ -4,9 +4,9 @@ from functools import cache
 from pathlib import Path
 
 from gsebo import GSEBO, Amortised
+from gsebo.distributed import current_group
 from gsebo.files import write_tensors
 from gsebo.methods import GraphClassifier
-from gsebo.training.distributed import current_group
 from methods.examples import small_graph
 
 IN_SHARES = "_in_shares"

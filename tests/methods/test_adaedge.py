@@ -12,12 +12,11 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gsebo import Checkpoint
-from gsebo.methods import adaedge
-from gsebo.methods.adaedge import AdaEdge
+from gsebo.methods.baselines import adaedge
+from gsebo.methods.baselines.adaedge import AdaEdge, Belief, belief_of
+from gsebo.methods.baselines.pairs import linked_pairs
+from gsebo.methods.controls import Vanilla
 from gsebo.methods.outcome import Outcome
-from gsebo.methods.vanilla import Vanilla
-from gsebo.structure.label_agreement import Belief, belief_of
-from gsebo.structure.node_pairs import linked_pairs
 
 from .examples import assert_same_fit, small_graph, with_fields
 

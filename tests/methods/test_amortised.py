@@ -10,7 +10,8 @@ from torch_geometric.nn import GCNConv
 
 from gsebo import Amortised, InvalidInput, TrainVal
 from gsebo.bilevel import make_optimizer
-from gsebo.data import add_inter_class_edges, canonicalise, load
+from gsebo.data import add_inter_class_edges, load
+from gsebo.graph import canonicalise
 from gsebo.methods.label_parts import guesses_without_edges, parts_of
 from gsebo.methods.plain_training import PlainTraining
 from gsebo.methods.prepare import PreparedGraph

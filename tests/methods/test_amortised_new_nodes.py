@@ -10,12 +10,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gsebo import InputWarning, InvalidInput, load_model
-from gsebo.data import canonicalise
-from gsebo.data.node_match import find_entries
+from gsebo.graph import Topology, canonicalise
+from gsebo.graph.node_match import find_entries
 from gsebo.methods import GraphClassifier
-from gsebo.methods.amortised_extension import AmortisedExtension
-from gsebo.methods.extension import KnownEntries
-from gsebo.structure import Topology
+from gsebo.model.extension import AmortisedExtension, KnownEntries
 
 from .auto_examples import auto, bare
 from .examples import quick, small_graph, with_fields

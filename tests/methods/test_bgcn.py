@@ -10,10 +10,10 @@ from torch_geometric.data import Data
 
 from gsebo import InvalidInput
 from gsebo.bilevel import Tree
-from gsebo.methods.bgcn import BGCN, BGCNProblem, BlockPlan
+from gsebo.methods.baselines.bgcn import BGCN, BGCNProblem, BlockPlan
+from gsebo.methods.baselines.block_model import BlockFit
+from gsebo.methods.controls import Vanilla
 from gsebo.methods.prepare import PreparedGraph, make_task
-from gsebo.methods.vanilla import Vanilla
-from gsebo.structure.block_fit import BlockFit
 from gsebo.training import Checkpoint
 from gsebo.training.tape_derivatives import FLAT
 

@@ -6,9 +6,8 @@ from torch.func import functional_call
 from torch_geometric.data import Data
 
 from gsebo import InputWarning, InvalidInput
-from gsebo.data import canonicalise
+from gsebo.graph import Topology, canonicalise
 from gsebo.sparse import make_features
-from gsebo.structure import Topology
 
 from .examples import NAMES, fitted, quick, small_graph, with_fields
 

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from gsebo import InvalidInput, load_model, memory
-from gsebo.data.folder import GraphFolder
-from gsebo.data.folder_arrays import write_folder
+from gsebo.data.formats.folder import GraphFolder, write_folder
 
 from .auto_examples import auto
 from .batch_examples import amortised_on_batches, gsebo_on_batches

@@ -6,11 +6,10 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCN
 
 from gsebo import InvalidInput
-from gsebo.methods.dropedge import DropEdge, DropEdgeProblem
+from gsebo.methods.baselines.dropedge import DropEdge, DropEdgeProblem, EdgeDrop
+from gsebo.methods.controls import Vanilla
 from gsebo.methods.prepare import PreparedGraph, make_task
-from gsebo.methods.vanilla import Vanilla
 from gsebo.sparse import Noise, SparseFeatures
-from gsebo.structure.edge_drop import EdgeDrop
 
 from .examples import small_graph
 

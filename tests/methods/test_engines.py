@@ -9,8 +9,7 @@ from torch_geometric.nn import TransformerConv
 
 from gsebo import GSEBO, InvalidInput, check_hypergradient
 from gsebo.bilevel import Implicit, Reverse, Unrolled, adam, begin, make_optimizer
-from gsebo.bilevel.derivatives import first_derivatives
-from gsebo.bilevel.descend import descend
+from gsebo.bilevel.derivatives import descend, first_derivatives
 from gsebo.bilevel.tree import flatten
 
 from .examples import HandWritten, problem_of, small_graph, with_fields

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gsebo.data.node_match import find_entries
-from gsebo.methods.extended_member import extended_member
-from gsebo.methods.extension import KnownEntries
-from gsebo.structure import Propagation, Topology
+from gsebo.graph import Propagation, Topology
+from gsebo.graph.node_match import find_entries
+from gsebo.model.extension import KnownEntries
+from gsebo.model.fitted import extended_member
 from gsebo.training import Member
 
 Pairs = set[tuple[int, int]]

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from distributed.gloo_processes import new_store, run_members
 from gsebo.files import read_tensors
 from methods.fits_together import FITS, IN_SHARES, fit_all, fitted
-from training.distributed.gloo_processes import new_store, run_members
 
 
 @pytest.mark.exact

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 
-from gsebo.methods.folds import Fold, deal
+from gsebo.methods.label_parts import Fold, deal
 
 
 @st.composite

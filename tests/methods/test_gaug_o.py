@@ -9,13 +9,18 @@ from torch_geometric.data import Data
 
 from gsebo import InvalidInput
 from gsebo.bilevel import make_optimizer
-from gsebo.methods import dense_memory
-from gsebo.methods.gaug_o import GAugO, GAugOProblem, Recipe, warm
+from gsebo.graph import Propagation
+from gsebo.methods.baselines import pairs as dense_memory
+from gsebo.methods.baselines.gaug_o import (
+    EdgePredictor,
+    GAugO,
+    GAugOProblem,
+    Recipe,
+    warm,
+)
+from gsebo.methods.controls import Vanilla
 from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_task
-from gsebo.methods.vanilla import Vanilla
 from gsebo.sparse import CompletePattern, Noise
-from gsebo.structure import Propagation
-from gsebo.structure.edge_predictor import EdgePredictor
 
 from .examples import HandWritten, quick, small_graph
 

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from torch_geometric.data import Data
 
 from gsebo.bilevel import Tree
-from gsebo.methods.idgl import IDGL, IDGLProblem
+from gsebo.methods.baselines.idgl import IDGL, IDGLProblem
 from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_task
 from gsebo.training import Task
 

@@ -11,11 +11,10 @@ from torch_geometric.data import Data
 from gsebo import Checkpoint, InvalidInput
 from gsebo.bilevel import Reverse, Tree, adam, begin
 from gsebo.bilevel.check import check_hypergradient
-from gsebo.methods import dense_memory
-from gsebo.methods.lds import LDS, LDSProblem
+from gsebo.methods.baselines import pairs as dense_memory
+from gsebo.methods.baselines.lds import LDS, BernoulliEdges, LDSProblem
 from gsebo.methods.prepare import PreparedGraph, make_task
 from gsebo.sparse import Noise
-from gsebo.structure.bernoulli_edges import BernoulliEdges
 
 from .examples import assert_same_fit, quick, small_graph, with_fields
 

@@ -6,10 +6,13 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from gsebo.methods.neuralsparse import NeuralSparse, NeuralSparseProblem
+from gsebo.methods.baselines.neuralsparse import (
+    NeuralSparse,
+    NeuralSparseProblem,
+    temperature_at,
+)
 from gsebo.methods.prepare import PreparedGraph, make_task
 from gsebo.sparse import Noise, row_sum
-from gsebo.structure.neural_sparsifier import temperature_at
 
 from .examples import small_graph
 

@@ -12,10 +12,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gsebo import InputWarning, InvalidInput, load_model
-from gsebo.data import apply_split, canonicalise, visible_part
+from gsebo.data import apply_split, visible_part
+from gsebo.graph import Topology, canonicalise
 from gsebo.methods import GraphClassifier
-from gsebo.methods.amortised_extension import AmortisedExtension
-from gsebo.structure import Topology
+from gsebo.model.extension import AmortisedExtension
 
 from .examples import NAMES, permuted, quick, small_graph, to_csr, with_fields
 from .saved import change_facts, change_tensors

@@ -14,10 +14,10 @@ from torch_geometric.data import Data
 
 from gsebo import GSEBO, InvalidInput, load_model
 from gsebo.data import load
-from gsebo.data.arrays import GraphArrays
+from gsebo.graph.arrays import GraphArrays
+from gsebo.loader import NeighbourSampler, PartitionSampler
 from gsebo.methods import Amortised, GraphClassifier
 from gsebo.sparse import Pattern
-from gsebo.training.batches import NeighbourSampler, PartitionSampler
 from methods.batch_examples import (
     WHOLE,
     amortised_on_batches,

@@ -11,12 +11,11 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gsebo import InvalidInput, load_model
-from gsebo.data.arrays import CSRArrays, GraphArrays
-from gsebo.data.folder import GraphFolder
-from gsebo.data.folder_arrays import write_folder
+from gsebo.data.formats.folder import GraphFolder, write_folder
+from gsebo.graph.arrays import CSRArrays, GraphArrays
 from gsebo.methods import GraphClassifier
 from gsebo.methods.folder_fit import checksum
-from gsebo.methods.large_model import Room
+from gsebo.model.large import Room
 from methods.batch_examples import (
     amortised_on_batches,
     gsebo_on_batches,

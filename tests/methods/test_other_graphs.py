@@ -11,8 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
 from gsebo import InvalidInput, load_model
-from gsebo.data.folder import GraphFolder
-from gsebo.data.folder_arrays import write_folder
+from gsebo.data.formats.folder import GraphFolder, write_folder
 from gsebo.methods import GraphClassifier
 
 from .auto_examples import auto, bare

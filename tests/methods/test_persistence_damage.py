@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from gsebo import InputWarning, InvalidInput, load_model
-from gsebo.data.folder_arrays import write_folder
+from gsebo.data.formats.folder import write_folder
 from gsebo.methods import METHODS, GraphClassifier
 
 from .auto_examples import auto, bare

@@ -5,11 +5,11 @@ from importlib import import_module
 import pytest
 
 from gsebo import InvalidInput
-from gsebo.backbone import BACKBONES
 from gsebo.data import DATASETS
 from gsebo.experiments import Tuning, load_recipe, make_plan, recipe_names
 from gsebo.methods import METHODS
 from gsebo.methods.presets import Rule, preset_parameters, presets
+from gsebo.nn import BACKBONES
 
 RULES = [(name, rule) for name, rules in presets().items() for rule in rules]
 

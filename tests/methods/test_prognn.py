@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch_geometric.data import Data
 
+from gsebo.methods.baselines.prognn import ProGNN, ProGNNProblem
+from gsebo.methods.controls import Vanilla
 from gsebo.methods.prepare import PreparedGraph, make_task
-from gsebo.methods.prognn import ProGNN, ProGNNProblem
-from gsebo.methods.vanilla import Vanilla
 
 from .examples import quick, small_graph, with_fields
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gsebo.bilevel import Tree
+from gsebo.methods.baselines.ptdnet import PTDNet, PTDNetProblem
 from gsebo.methods.prepare import PreparedGraph, make_task
-from gsebo.methods.ptdnet import PTDNet, PTDNetProblem
 from gsebo.sparse import Noise, SparseFeatures
 
 from .examples import small_graph

@@ -4,9 +4,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gsebo.methods.folds import Fold
-from gsebo.methods.race import Entrant, Race, run_race
-from gsebo.methods.standing import Curve, Standing, look
+from gsebo.methods.auto.race import Curve, Entrant, Race, Standing, look, run_race
+from gsebo.methods.label_parts import Fold
 
 SIZE = 100
 NODES = torch.arange(SIZE)

@@ -10,14 +10,9 @@ import torch
 from torch_geometric.data import Data
 
 from gsebo import InputWarning, load_model
-from gsebo.data.arrays import GraphArrays
-from gsebo.data.folder_arrays import write_folder
-from gsebo.training.batches import (
-    BoundSampler,
-    NeighbourSampler,
-    PartitionSampler,
-    Sampler,
-)
+from gsebo.data.formats.folder import write_folder
+from gsebo.graph.arrays import GraphArrays
+from gsebo.loader import BoundSampler, NeighbourSampler, PartitionSampler, Sampler
 from methods.batch_examples import amortised_on_batches, gsebo_on_batches
 from methods.examples import assert_same_fit, small_graph
 from methods.saved import assert_refused, change_facts, facts_of

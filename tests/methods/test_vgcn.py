@@ -12,8 +12,8 @@ from torch_geometric.data import Data
 
 from gsebo import InvalidInput
 from gsebo.bilevel import Tree
+from gsebo.methods.baselines.vgcn import VGCN, VGCNProblem
 from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_task
-from gsebo.methods.vgcn import VGCN, VGCNProblem
 from gsebo.sparse import CompletePattern, Noise, uniform
 from gsebo.training import Task
 
@@ -231,6 +231,6 @@ def test_a_graph_that_is_too_large_is_refused_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     data = small_graph(30)
-    monkeypatch.setattr("gsebo.methods.dense_memory.free_memory", lambda _: 10**5)
+    monkeypatch.setattr("gsebo.methods.baselines.pairs.free_memory", lambda _: 10**5)
     with pytest.raises(InvalidInput, match="vgcn weighs all pairs"):
         quick("vgcn", samples=100).fit(data)

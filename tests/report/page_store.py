@@ -10,7 +10,7 @@ from tests.report.synthetic import recipe_of
 
 from gsebo.data import edges_appended, noise_parts
 from gsebo.experiments import Planned, Recipe, Result, Store, Trial, Tuning, make_plan
-from gsebo.experiments.edge_outcome import BINS
+from gsebo.experiments.result import BINS
 
 RECIPES = {
     "table1": """

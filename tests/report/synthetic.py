@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gsebo.data import noise_parts
 from gsebo.experiments import Planned, Recipe, Result, Store, Tuning, load_recipe
-from gsebo.experiments.plan import make_plan
+from gsebo.experiments.survey import make_plan
 
 Outcome = Callable[[Planned], float | None]
 

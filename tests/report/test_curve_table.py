@@ -6,8 +6,8 @@ import pytest
 
 from gsebo.experiments import Result, Store, Tuning, make_plan
 from gsebo.report import accuracy_sheet, gather
-from gsebo.report.curve_table import curve_table
-from gsebo.report.table import Missing, Value
+from gsebo.report.tables.accuracy import curve_table
+from gsebo.report.tables.table import Missing, Value
 
 from .synthetic import recipe_of
 

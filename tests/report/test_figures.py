@@ -12,9 +12,9 @@ from tests.report.synthetic import recipe_of
 
 from gsebo.experiments import Planned, Recipe, Result, Store, Trial
 from gsebo.report import Evidence, gather
-from gsebo.report.curves import mean_curve
-from gsebo.report.edge_groups import edge_groups
-from gsebo.report.figures import FIGURES, Drawing
+from gsebo.report.evidence import edge_groups, mean_curve
+from gsebo.report.figures import FIGURES
+from gsebo.report.figures.drawing import Drawing
 from gsebo.report.figures.factors import varied
 
 TRIAL = Trial("gsebo", "gcn", "cora", "public", 0)

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from gsebo.report.figures.look import COLOURS, INK, method_look
 from gsebo.report.figures.series import points
 from gsebo.report.figures.svg import draw_svg, tag
-from gsebo.report.summary import Summary
+from gsebo.report.tables.summary import Summary
 
 
 def paint(axes: Axes) -> None:

@@ -13,11 +13,12 @@ from tests.report.synthetic import OTHER_NOISE, recipe_of
 from gsebo.data import NOISE_KINDS, NoiseSpec, noise_parts
 from gsebo.experiments import Planned, Result, Store, Tuning, make_plan
 from gsebo.report import Evidence, Summary, accuracy_sheet, gather
-from gsebo.report.figures import FIGURES, Drawing
-from gsebo.report.figures.robustness_extended import robustness_extended
-from gsebo.report.noise_levels import levels_by_kind
-from gsebo.report.page import build_page
-from gsebo.report.table import Value
+from gsebo.report.evidence import levels_by_kind
+from gsebo.report.figures import FIGURES
+from gsebo.report.figures.drawing import Drawing
+from gsebo.report.figures.robustness import robustness_extended
+from gsebo.report.page.page import build_page
+from gsebo.report.tables.table import Value
 
 
 def stored(folder: Path, text: str = OTHER_NOISE, name: str = "own") -> Store:

@@ -7,9 +7,8 @@ import pytest
 from gsebo.data import level_in_words, noise_parts
 from gsebo.experiments import Store
 from gsebo.report import accuracy_sheet, gather
-from gsebo.report.outline import outline
-from gsebo.report.page_table import page_table
-from gsebo.report.trial_list import trial_list
+from gsebo.report.evidence import outline
+from gsebo.report.page.tables import page_table, trial_list
 
 from .synthetic import NOISY, OTHER_NOISE, fill, recipe_of
 

@@ -4,13 +4,19 @@ from itertools import product
 
 import pytest
 
-from gsebo.backbone.registry import BACKBONES
 from gsebo.data import DATASETS
 from gsebo.experiments import load_recipe, recipe_names
 from gsebo.experiments.expand import places
 from gsebo.methods import METHODS
-from gsebo.report.names import backbone_title, dataset_title, method_title
-from gsebo.report.published import gain_place, published_figure, published_gain
+from gsebo.nn.registry import BACKBONES
+from gsebo.report.names import (
+    backbone_title,
+    dataset_title,
+    gain_place,
+    method_title,
+    published_figure,
+    published_gain,
+)
 
 CONTENT = tomllib.loads(
     files("gsebo.experiments").joinpath("published.toml").read_text("utf-8")

@@ -6,8 +6,8 @@ import pytest
 
 from gsebo.experiments import Result, Store, Tuning, make_plan
 from gsebo.report import accuracy_sheet, gather
-from gsebo.report.strength_table import strength_tables
-from gsebo.report.table import Missing, Value
+from gsebo.report.tables.accuracy import strength_tables
+from gsebo.report.tables.table import Missing, Value
 
 from .synthetic import NOISY, recipe_of
 

@@ -11,9 +11,13 @@ import pytest
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Planned, Store
 from gsebo.report import Evidence, accuracy_sheet, gaps, gather
-from gsebo.report.names import backbone_title, method_title
-from gsebo.report.published import published_figure, published_gain
-from gsebo.report.table import Group, Missing, Row, Sheet, Table, Value
+from gsebo.report.names import (
+    backbone_title,
+    method_title,
+    published_figure,
+    published_gain,
+)
+from gsebo.report.tables.table import Group, Missing, Row, Sheet, Table, Value
 
 from .synthetic import (
     COMPARED,

@@ -6,7 +6,7 @@ import pytest
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Planned, Store
 from gsebo.report import Evidence, accuracy_sheet, choices_sheet, gaps, gather
-from gsebo.report.table import Missing
+from gsebo.report.tables.table import Missing
 
 from .synthetic import COMPARED, SEARCH, TUNED, fill, recipe_of
 

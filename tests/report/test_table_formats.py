@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from gsebo.experiments import Planned, Store
-from gsebo.report import accuracy_sheet, choices_sheet, formats, gather
-from gsebo.report.formats import as_latex, as_markdown, as_text
-from gsebo.report.table import Group, Missing, Row, Sheet, Table, Value
+from gsebo.report import accuracy_sheet, choices_sheet, gather
+from gsebo.report.formats import formats
+from gsebo.report.formats.latex import as_latex
+from gsebo.report.formats.markdown import as_markdown
+from gsebo.report.formats.text import as_text
+from gsebo.report.tables.table import Group, Missing, Row, Sheet, Table, Value
 
 from .synthetic import COMPARED, NOISY, TUNED, accuracy_of, fill, recipe_of
 

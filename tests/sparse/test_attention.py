@@ -7,12 +7,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, elu, leaky_relu
 
-from gsebo.backbone.gat import GAT
-from gsebo.sparse import Noise, Pattern, dropout
-from gsebo.sparse.attention import attend
+from gsebo.nn.gat import GAT, attend
+from gsebo.sparse import Noise, Pattern, Untraceable, dropout
 from gsebo.sparse.dropout import keep_mask
 from gsebo.sparse.kernels import numba_compile
-from gsebo.sparse.tape import Program, Reach, Untraceable, trace
+from gsebo.tape import Program, Reach, trace
 
 from .patterns import Positions, awkward, large, normal
 

@@ -10,8 +10,9 @@ from torch import Tensor
 from gsebo.errors import InvalidInput
 from gsebo.sparse import Noise, SparseFeatures, dropout, reference_kernels
 from gsebo.sparse.dropout import keep_mask
-from gsebo.sparse.kernels import numba_cpu, numba_tape, reference
-from gsebo.sparse.kernels.drop import Drop
+from gsebo.sparse.kernels import numba_cpu, reference
+from gsebo.sparse.kernels.numba_noise import Drop
+from gsebo.tape.cpu import kernels as numba_tape
 
 from .patterns import awkward, examples, normal
 

@@ -2,8 +2,7 @@ import numba
 import numpy as np
 import pytest
 
-from gsebo.sparse.kernels.numba_exponential import exponential
-from gsebo.sparse.kernels.numba_pack import store, width_of
+from gsebo.tape.cpu.pack import exponential, store, width_of
 
 
 @pytest.mark.parametrize("count", [1, 2, 8])

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from gsebo.sparse import edge_softmax, row_expand, row_sum, sddmm, spmm
-from gsebo.sparse.kernels import numba_compile, numba_cpu, numba_spmm
+from gsebo.sparse.kernels import numba_compile, numba_cpu
+from gsebo.sparse.kernels import numba_cpu as numba_spmm
 from gsebo.sparse.kernels.numba_compile import Variants, run_kernel
 
 from .patterns import large, normal

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from gsebo.sparse import Pattern, SparseFeatures
-from gsebo.sparse.overlap import row_overlap
-from gsebo.sparse.unit_rows import unit_rows
+from gsebo.sparse.features import unit_rows
+from gsebo.structure.evidence import row_overlap
 
 from .patterns import Positions, empty, examples, large, normal, positions
 

@@ -7,12 +7,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gsebo.data import canonicalise, load
+from gsebo.data import load
 from gsebo.errors import InvalidInput
+from gsebo.graph import Topology, canonicalise
 from gsebo.sparse import Pattern
-from gsebo.sparse.tape import Reach
-from gsebo.sparse.tape.reach import leading_rows
-from gsebo.structure import Topology
+from gsebo.tape import Reach
+from gsebo.tape.reach import leading_rows
 
 
 def random_pattern(size: int, entries: int, seed: int) -> Pattern:

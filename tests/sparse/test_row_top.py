@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gsebo.sparse.row_top import row_top
+from gsebo.methods.baselines.neuralsparse import row_top
 
 from .patterns import Positions, examples, normal, positions
 

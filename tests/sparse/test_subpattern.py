@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gsebo.sparse import Pattern, spmm
-from gsebo.sparse.subpattern import subpattern
+from gsebo.sparse.pattern import subpattern
 
 from .patterns import Positions, awkward, examples, large, normal, positions
 

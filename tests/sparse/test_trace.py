@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gsebo.sparse import Noise, Pattern, dropout, spmm
 from gsebo.sparse.symbol import Untraceable
-from gsebo.sparse.tape import Tape, trace
+from gsebo.tape import Tape, trace
 
 PATTERN = Pattern.from_positions(torch.tensor([0, 1]), torch.tensor([1, 0]), 2)
 WEIGHTS = {

@@ -17,14 +17,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from gsebo.backbone import GAT, GCN, MLP, SAGE, JKNet
-from gsebo.backbone.base import Backbone
 from gsebo.data import load
-from gsebo.sparse import Noise, Pattern
+from gsebo.nn import GAT, GCN, MLP, SAGE, JKNet
+from gsebo.nn.base import Backbone
+from gsebo.sparse import Noise, Pattern, Untraceable
 from gsebo.sparse.features import make_features
-from gsebo.sparse.kernels import numba_tape
-from gsebo.sparse.kernels.drop import Drop
-from gsebo.sparse.tape import Program, Reach, Untraceable, backend, bind, trace
+from gsebo.sparse.kernels.numba_noise import Drop
+from gsebo.tape import Program, Reach, backend, bind, trace
+from gsebo.tape.cpu import kernels as numba_tape
 
 from .patterns import normal
 
@@ -34,11 +34,9 @@ DEVICE = "cuda" if ON_GPU else "cpu"
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 TRITON = find_spec("triton") is not None
 if TRITON and (ON_GPU or INTERPRETED):
-    from gsebo.sparse.kernels import (
-        triton_tape,
-        triton_tape_chunks,
-        triton_tape_segments,
-    )
+    from gsebo.tape.cuda import kernels as triton_tape
+    from gsebo.tape.cuda import products as triton_tape_segments
+    from gsebo.tape.cuda import rows as triton_tape_chunks
 
 needs_triton = pytest.mark.skipif(
     not (TRITON and (ON_GPU or INTERPRETED)),

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gsebo.data.canonical import CanonicalGraph, canonicalise
-from gsebo.structure import Ground, Topology
+from gsebo.graph import Topology
+from gsebo.graph.arrays import CanonicalGraph, canonicalise
+from gsebo.structure import Ground
 
 examples = settings(deadline=None, max_examples=60)
 

@@ -9,10 +9,11 @@ from hypothesis import given
 from torch import Tensor
 from torch.func import functional_call
 
-from gsebo.backbone import make_backbone
-from gsebo.data.canonical import CanonicalGraph
 from gsebo.errors import InvalidInput
-from gsebo.structure import AmortisedStrength, Ground, Topology
+from gsebo.graph import Topology
+from gsebo.graph.arrays import CanonicalGraph
+from gsebo.nn import make_backbone
+from gsebo.structure import AmortisedStrength, Ground
 from gsebo.structure.evidence import EVIDENCE
 
 from .graphs import EDGES, NUM_NODES, examples, graph, graphs

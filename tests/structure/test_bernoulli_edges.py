@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from gsebo.methods.baselines.lds import BernoulliEdges
 from gsebo.sparse import Noise
-from gsebo.structure.bernoulli_edges import BernoulliEdges
 
 from .graphs import examples
 

@@ -9,8 +9,8 @@ from scipy.integrate import quad
 from torch import Tensor
 from torch.distributions.relaxed_bernoulli import LogitRelaxedBernoulli
 
+from gsebo.methods.baselines.vgcn import BinaryConcrete, divergence_of_sample
 from gsebo.sparse import Noise, uniform
-from gsebo.structure.binary_concrete import BinaryConcrete, divergence_of_sample
 
 from .graphs import examples
 

@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from gsebo.sparse import Noise
-from gsebo.structure import Topology
-from gsebo.structure.block_fit import BlockFit
-from gsebo.structure.block_model import (
+from gsebo.graph import Topology
+from gsebo.methods.baselines.block_model import (
+    BlockFit,
     Blocks,
     Meetings,
     at_links,
@@ -21,6 +20,7 @@ from gsebo.structure.block_model import (
     phi_climb,
     theta_climb,
 )
+from gsebo.sparse import Noise
 
 DELTA = 0.03
 NUM_NODES, NUM_BLOCKS = 12, 3

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from gsebo.methods.baselines.block_model import sample_links
 from gsebo.sparse import Noise
-from gsebo.structure.block_sampling import sample_links
 
 
 def matrix_of(pairs: Tensor, num_nodes: int) -> Tensor:

@@ -19,8 +19,8 @@ from sklearn.neighbors import kneighbors_graph
 from sklearn.preprocessing import normalize
 from torch import Tensor
 
-from gsebo.data.canonical import CanonicalGraph
 from gsebo.errors import InvalidInput
+from gsebo.graph.arrays import CanonicalGraph
 from gsebo.sparse import SparseFeatures, make_features
 from gsebo.structure import candidates
 from gsebo.structure.candidates import candidate_edges

@@ -3,9 +3,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import relu
 
+from gsebo.graph import Topology
+from gsebo.methods.baselines.ptdnet import EdgeNetwork, EdgeNetworks
 from gsebo.sparse import make_features
-from gsebo.structure import Topology
-from gsebo.structure.denoise import EdgeNetwork, EdgeNetworks
 
 from .graphs import EDGES, NUM_NODES, graph
 

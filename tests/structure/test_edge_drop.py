@@ -5,10 +5,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gsebo.data.canonical import CanonicalGraph
+from gsebo.graph import Topology
+from gsebo.graph.arrays import CanonicalGraph
+from gsebo.methods.baselines.dropedge import EdgeDrop
 from gsebo.sparse import Noise
-from gsebo.structure import Topology
-from gsebo.structure.edge_drop import EdgeDrop
 
 from .graphs import examples, graph, graphs
 

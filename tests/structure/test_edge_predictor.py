@@ -5,16 +5,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from gsebo.data.canonical import CanonicalGraph
-from gsebo.sparse import Noise, Pattern, make_features, uniform
-from gsebo.structure import Propagation, Topology
-from gsebo.structure.edge_predictor import (
+from gsebo.graph import Propagation, Topology
+from gsebo.graph.arrays import CanonicalGraph
+from gsebo.methods.baselines.gaug_o import (
     EdgePredictor,
     edge_probabilities,
     reconstruction_loss,
     sample_graph,
     straight_through_bernoulli,
 )
+from gsebo.sparse import Noise, Pattern, make_features, uniform
 
 from .graphs import graph, graphs
 

@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gsebo.data.canonical import CanonicalGraph
-from gsebo.structure import EdgeStrength, Topology
+from gsebo.graph import Topology
+from gsebo.graph.arrays import CanonicalGraph
+from gsebo.structure import EdgeStrength
 
 from .graphs import EDGES, NUM_NODES, examples, graph, graphs, ground
 

@@ -1,14 +1,14 @@
 import torch
 from hypothesis import given
 
-from gsebo.data.canonical import CanonicalGraph
+from gsebo.graph import Topology
+from gsebo.graph.arrays import CanonicalGraph
 from gsebo.structure import (
     STRUCTURES,
     AmortisedStrength,
     EdgeStrength,
     Fixed,
     Structure,
-    Topology,
 )
 
 from .graphs import examples, graphs, ground

@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gsebo.data.arrays import GraphArrays
-from gsebo.data.canonical import CanonicalGraph
-from gsebo.data.load import load
+from gsebo.data.datasets.load import load
+from gsebo.graph.arrays import CanonicalGraph, GraphArrays
+from gsebo.graph.chunks import features_of
 from gsebo.sparse import Pattern, SparseFeatures
-from gsebo.structure.evidence import EVIDENCE, FeatureWeights, edge_evidence
-from gsebo.structure.global_evidence import raw_evidence
-from gsebo.structure.some_nodes import features_of
+from gsebo.structure.evidence import (
+    EVIDENCE,
+    FeatureWeights,
+    edge_evidence,
+    raw_evidence,
+)
 
 from .graphs import examples, graphs
 

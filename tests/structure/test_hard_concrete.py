@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gsebo.methods.baselines.ptdnet import HardConcrete
 from gsebo.sparse import Noise, uniform
-from gsebo.structure.hard_concrete import HardConcrete
 
 from .graphs import examples
 

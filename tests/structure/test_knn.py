@@ -7,8 +7,8 @@ from sklearn.neighbors import kneighbors_graph
 from torch import Tensor
 
 from gsebo.sparse import SparseFeatures, make_features
-from gsebo.structure import knn
-from gsebo.structure.knn import nearest_neighbours
+from gsebo.structure import candidates as knn
+from gsebo.structure.candidates import nearest_neighbours
 
 from .graphs import examples
 

@@ -4,15 +4,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gsebo.data.canonical import CanonicalGraph
-from gsebo.structure.label_agreement import (
+from gsebo.graph.arrays import CanonicalGraph
+from gsebo.methods.baselines.adaedge import (
     Belief,
     PairOrder,
     agreeing_unlinked_pairs,
     belief_of,
     disagreeing_pairs,
 )
-from gsebo.structure.node_pairs import linked_pairs
+from gsebo.methods.baselines.pairs import linked_pairs
 
 from .graphs import examples, graphs
 

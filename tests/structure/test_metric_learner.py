@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from gsebo.structure.metric_learner import (
+from gsebo.methods.baselines.idgl import (
     above,
     dirichlet_energy,
     disconnection,

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.func import functional_call
 
-from gsebo.data.canonical import CanonicalGraph
-from gsebo.sparse import Noise, Pattern, make_features
-from gsebo.structure import Topology
-from gsebo.structure.neural_sparsifier import (
+from gsebo.graph import Topology
+from gsebo.graph.arrays import CanonicalGraph
+from gsebo.methods.baselines.neuralsparse import (
     NeighbourScorer,
     gumbel_noise,
     sparsified,
     temperature_at,
 )
+from gsebo.sparse import Noise, Pattern, make_features
 
 from .graphs import examples, graphs
 

@@ -2,8 +2,8 @@ import pytest
 import torch
 from hypothesis import given
 
-from gsebo.data.canonical import CanonicalGraph
-from gsebo.structure.pair_matrix import PairMatrix
+from gsebo.graph.arrays import CanonicalGraph
+from gsebo.methods.baselines.pairs import PairMatrix
 
 from .graphs import examples, graphs
 

@@ -5,9 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gsebo.data.canonical import CanonicalGraph
-from gsebo.structure.node_pairs import linked_pairs, nodes_of, rewired
-from gsebo.structure.pair_ranking import highest_unlinked_pairs, lowest_linked_pairs
+from gsebo.graph.arrays import CanonicalGraph
+from gsebo.methods.baselines.pairs import (
+    highest_unlinked_pairs,
+    linked_pairs,
+    lowest_linked_pairs,
+    nodes_of,
+    rewired,
+)
 
 from .graphs import examples, graphs
 

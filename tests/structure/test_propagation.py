@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gsebo.graph import Propagation, Topology
 from gsebo.sparse import CompletePattern, Pattern
-from gsebo.structure import Propagation, Topology
 
 SIZE = 5
 

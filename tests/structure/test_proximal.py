@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gsebo.structure.proximal import shrink_entries, shrink_singular_values
+from gsebo.methods.baselines.prognn import shrink_entries, shrink_singular_values
 
 from .graphs import examples
 

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gsebo.structure.smoothness import feature_smoothness, gram_matrix
+from gsebo.methods.baselines.pairs import feature_smoothness, gram_matrix
 
 from .graphs import examples
 

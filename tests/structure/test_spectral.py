@@ -4,10 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gsebo.data.canonical import CanonicalGraph
+from gsebo.graph import Topology
+from gsebo.graph.arrays import CanonicalGraph
+from gsebo.methods.baselines.ptdnet import top_singular_values
 from gsebo.sparse import Pattern
-from gsebo.structure import Topology
-from gsebo.structure.spectral import top_singular_values
 
 from .graphs import graphs
 

@@ -3,8 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gsebo.data.canonical import CanonicalGraph
-from gsebo.structure import Topology
+from gsebo.graph import Topology
+from gsebo.graph.arrays import CanonicalGraph
 
 from .graphs import EDGES, NUM_NODES, examples, graph, graphs
 

@@ -11,17 +11,17 @@ from torch.distributions import Normal, kl_divergence
 from torch.func import functional_call
 from torch.nn.functional import binary_cross_entropy_with_logits, elu
 
-from gsebo.data.canonical import CanonicalGraph
-from gsebo.sparse import Noise, Pattern, make_features
-from gsebo.structure import Propagation, Topology
-from gsebo.structure.node_pairs import linked_pairs, nodes_of
-from gsebo.structure.pair_likelihood import reconstruction_loss
-from gsebo.structure.vgae import (
+from gsebo.graph import Propagation, Topology
+from gsebo.graph.arrays import CanonicalGraph
+from gsebo.methods.baselines.gaug_m import (
     Embedding,
     GraphEncoder,
     auto_encoder_loss,
+    reconstruction_loss,
     scaled_rows,
 )
+from gsebo.methods.baselines.pairs import linked_pairs, nodes_of
+from gsebo.sparse import Noise, Pattern, make_features
 
 from .graphs import EDGES, examples, graph, graphs
 

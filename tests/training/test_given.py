@@ -9,9 +9,8 @@ import torch
 import gsebo
 from gsebo.bilevel import Iterate, State
 from gsebo.training.given import beside, is_preferable
-from gsebo.training.history import StepRecord
+from gsebo.training.history import Progress, StepRecord
 from gsebo.training.loop import LoopSettings
-from gsebo.training.progress import Progress
 from gsebo.training.stopping import Patience
 
 # The folders of tests are packages side by side.

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import gsebo
 from gsebo.bilevel import State, Tree
-from gsebo.bilevel.sgd import sgd
+from gsebo.bilevel.optimizers import sgd
 from gsebo.training.outer_step import Found, OptimizerStep, TrustRegion
 
 RADIUS = 0.03

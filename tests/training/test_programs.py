@@ -17,7 +17,7 @@ from gsebo.bilevel.recorded import RecordedDerivatives
 from gsebo.bilevel.tree import flatten
 from gsebo.methods.prepare import PreparedGraph
 from gsebo.sparse.symbol import Untraceable
-from gsebo.sparse.tape import backend
+from gsebo.tape import backend
 from gsebo.training import NodeClassification
 
 pytestmark = pytest.mark.compiles

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from gsebo import Checkpoint, generate_graph
 from gsebo.bilevel import Tree, make_optimizer
+from gsebo.graph import Propagation
 from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_task
 from gsebo.sparse import Noise
-from gsebo.structure import Propagation
 from gsebo.training import (
     JointProblem,
     LoopSettings,

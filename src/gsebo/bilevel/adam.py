@@ -1,10 +1,25 @@
-"""Adam (Kingma and Ba, 2015), differentiable, step for step ``torch.optim.Adam``."""
+"""Adam (Kingma and Ba, 2015), differentiable, step for step ``torch.optim.Adam``.
 
+Adam and its adjoint on the CPU, in one pass over memory each.
+
+The plain operations of ``adam.py`` are what these are tested against; on small networks
+most of their time goes into starting them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import numpy as np
 import torch
+from numba import njit
 from torch import Tensor
 
-from gsebo.bilevel.adam_fused import fused_adam
-from gsebo.bilevel.moments import Moments, Scales
+from gsebo.bilevel import adam as adam_cpu
 from gsebo.bilevel.optimizer import (
     Cotangents,
     Optimizer,
@@ -14,6 +29,215 @@ from gsebo.bilevel.optimizer import (
 )
 from gsebo.bilevel.tree import Tree
 from gsebo.errors import InvalidInput
+
+
+class Moments(NamedTuple):
+    """First and second moment of the gradients, or their cotangents."""
+
+    mean: Tensor
+    square: Tensor
+
+
+class Scales(NamedTuple):
+    """The plain numbers of one step; the bias corrections depend on its number.
+
+    Attributes:
+        first: ``b1``.
+        second: ``b2``.
+        new_first: ``1 - b1``, not to be rounded twice.
+        new_second: ``1 - b2``.
+        step_size: ``s = lr / (1 - b1^t)``.
+        root: ``c = sqrt(1 - b2^t)``.
+        eps: Added to the root.
+    """
+
+    first: float
+    second: float
+    new_first: float
+    new_second: float
+    step_size: float
+    root: float
+    eps: float
+
+    @classmethod
+    def at(
+        cls, count: int, rate: float, betas: tuple[float, float], eps: float
+    ) -> Scales:
+        """The numbers of step ``count``, from 1."""
+        first, second = betas
+        return cls(
+            first,
+            second,
+            1 - first,
+            1 - second,
+            rate / (1 - first**count),
+            math.sqrt(1 - second**count),
+            eps,
+        )
+
+
+# Infinity and NaN have to survive, because a diverging fit is recognised by them.
+_compiled = njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
+
+
+def step(
+    weight: Tensor, gradient: Tensor, before: Moments, scales: Scales
+) -> tuple[Tensor, Moments]:
+    """Return the next weights and moments."""
+    moved, after = torch.empty_like(weight), _like(weight)
+    _step_kernel(
+        *_flat(weight, gradient, *before),
+        *_numbers(scales, weight),
+        *_flat(moved, *after),
+    )
+    return moved, after
+
+
+def step_back(
+    cotangent: Tensor,
+    gradient: Tensor,
+    moments: Moments,
+    cotangents: Moments | None,
+    scales: Scales,
+) -> tuple[Tensor, Moments]:
+    """Pull cotangents of the new weights and moments back to gradient and moments.
+
+    Args:
+        cotangent: Of the new weights.
+        gradient: The gradient that the step was taken with.
+        moments: After the step.
+        cotangents: Of the new moments from later steps; None is zero.
+        scales: Of the step.
+    """
+    to_gradient, before = torch.empty_like(gradient), _like(gradient)
+    later = cotangents or Moments(cotangent, cotangent)
+    _step_back_kernel(
+        *_flat(cotangent, gradient, *moments, *later),
+        cotangents is not None,
+        *_numbers(scales, gradient),
+        *_flat(to_gradient, *before),
+    )
+    return to_gradient, before
+
+
+@_compiled
+def _step_kernel(  # type: ignore[no-untyped-def]
+    weight,
+    gradient,
+    mean,
+    square,
+    first,
+    second,
+    new_first,
+    new_second,
+    step_size,
+    root,
+    eps,
+    moved,
+    m,
+    v,
+):
+    for k in range(weight.shape[0]):
+        g = gradient[k]
+        m[k] = mean[k] + new_first * (g - mean[k])
+        v[k] = second * square[k] + new_second * g * g
+        moved[k] = weight[k] - step_size * m[k] / (np.sqrt(v[k]) / root + eps)
+
+
+@_compiled
+def _step_back_kernel(  # type: ignore[no-untyped-def]
+    cotangent,
+    gradient,
+    mean,
+    square,
+    later_mean,
+    later_square,
+    has_later,
+    first,
+    second,
+    new_first,
+    new_second,
+    step_size,
+    root,
+    eps,
+    to_gradient,
+    to_mean,
+    to_square,
+):
+    zero, two = mean.dtype.type(0), mean.dtype.type(2)
+    factor, shift = step_size * root, eps * root
+    tiny = np.finfo(mean.dtype).tiny
+    for k in range(mean.shape[0]):
+        deviation = np.sqrt(square[k])
+        divisor = deviation + shift
+        # A weight that never had a gradient passes nothing on but to itself, by weight
+        # decay, and there it would grow by 1 / eps in every step until it overflows.
+        moved = zero if square[k] == 0 and mean[k] == 0 else cotangent[k]
+        quotient = moved / divisor
+        by_mean = -factor * quotient
+        # As M sqrt(V) / (D V) it is 0 where V = 0 and NaN where V is NaN. The bound
+        # only acts where sqrt(V) << eps, and there the cotangent of M outweighs this
+        # one by eps / sqrt(V).
+        bounded = divisor * square[k]
+        if bounded < tiny:
+            bounded = tiny
+        by_square = factor / two * (quotient * mean[k] * deviation / bounded)
+        if has_later:
+            by_mean += later_mean[k]
+            by_square += later_square[k]
+        by_gradient = two * new_second * gradient[k] * by_square
+        to_gradient[k] = new_first * by_mean + by_gradient
+        to_mean[k] = first * by_mean
+        to_square[k] = second * by_square
+
+
+def _like(tensor: Tensor) -> Moments:
+    return Moments(torch.empty_like(tensor), torch.empty_like(tensor))
+
+
+def _flat(*tensors: Tensor) -> list[Any]:
+    return [tensor.detach().view(-1).numpy() for tensor in tensors]
+
+
+def _numbers(scales: Scales, like: Tensor) -> list[Any]:
+    number = np.float64 if like.dtype == torch.float64 else np.float32
+    return [number(scale) for scale in scales]
+
+
+Step = Callable[[Tensor, Tensor, Moments, Scales], tuple[Tensor, Moments]]
+StepBack = Callable[
+    [Tensor, Tensor, Moments, Moments | None, Scales], tuple[Tensor, Moments]
+]
+
+
+class FusedAdam(NamedTuple):
+    """A step and its adjoint, in one pass over memory each."""
+
+    step: Step
+    step_back: StepBack
+
+
+def fused_adam(*tensors: Tensor) -> FusedAdam | None:
+    """What can be used on these tensors; None if only plain operations can."""
+    plain = all(
+        tensor.dtype in (torch.float32, torch.float64)
+        and tensor.is_contiguous()
+        and tensor.device == tensors[0].device
+        and not (tensor.requires_grad and torch.is_grad_enabled())
+        for tensor in tensors
+    )
+    return _on(tensors[0].device.type) if plain else None
+
+
+@cache
+def _on(device: str) -> FusedAdam | None:
+    if device == "cpu":
+        return FusedAdam(adam_cpu.step, adam_cpu.step_back)
+    if device == "cuda" and find_spec("triton") is not None:
+        from gsebo.bilevel import adam_triton
+
+        return FusedAdam(adam_triton.step, adam_triton.step_back)
+    return None
 
 
 def adam(

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from gsebo.bilevel.moments import Moments, Scales
+from gsebo.bilevel.adam import Moments, Scales
 
 _BLOCK = 256
 _SCALES = [*Scales._fields]

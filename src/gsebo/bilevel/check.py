@@ -6,8 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from gsebo.bilevel.derivatives import first_derivatives
-from gsebo.bilevel.descend import descend
+from gsebo.bilevel.derivatives import descend, first_derivatives
 from gsebo.bilevel.hypergradient import Hypergradient, begin
 from gsebo.bilevel.optimizer import Optimizer
 from gsebo.bilevel.problem import BilevelProblem

@@ -8,10 +8,40 @@ from typing import final
 import torch
 from torch import Tensor
 
-from gsebo.bilevel.autodiff import gradient
-from gsebo.bilevel.inner import inner_gradient
-from gsebo.bilevel.problem import BilevelProblem
-from gsebo.bilevel.tree import Tree, detach, require_grad
+from gsebo.bilevel.hypergradient import Iterate
+from gsebo.bilevel.optimizer import Optimizer
+from gsebo.bilevel.problem import BilevelProblem, gradient
+from gsebo.bilevel.tree import Tree, detach, filled, require_grad
+
+
+def inner_gradient(
+    problem: BilevelProblem,
+    weights: Tree,
+    outer: Tree,
+    step: int,
+    *,
+    create_graph: bool = False,
+) -> tuple[Tree, Tensor]:
+    """Return ``g = grad_W L(W, Z, step)`` and the detached loss.
+
+    Args:
+        problem: holds the inner loss.
+        weights: leaves that require a gradient.
+        outer: what requires a gradient here is recorded if ``create_graph``.
+        step: the number of the inner step.
+        create_graph: whether ``g`` can be differentiated again.
+    """
+    with torch.enable_grad():
+        loss = problem.inner_loss(weights, outer, step)
+    (found,) = gradient(loss, weights, create_graph=create_graph)
+    return filled(found, weights), loss.detach()
+
+
+@torch.no_grad()
+def advance(optimizer: Optimizer, iterate: Iterate, gradients: Tree) -> Iterate:
+    """Return the next iterate, given the gradient at this one."""
+    weights, state = optimizer.update(gradients, iterate.state, iterate.weights)
+    return Iterate(weights, state, iterate.step + 1)
 
 
 class FirstDerivatives(ABC):
@@ -92,3 +122,16 @@ class AutogradDerivatives(FirstDerivatives):
 def first_derivatives(problem: BilevelProblem, outer: Tree) -> FirstDerivatives:
     """Return the derivatives that training needs, the problem's own if it has any."""
     return known_derivatives(problem, outer) or AutogradDerivatives(problem, outer)
+
+
+@torch.no_grad()
+def descend(
+    derivatives: FirstDerivatives, optimizer: Optimizer, iterate: Iterate, steps: int
+) -> tuple[Iterate, list[Tensor]]:
+    """Take inner steps with fixed ``Z``; return the last iterate and the losses."""
+    losses = []
+    for _ in range(steps):
+        gradients, loss = derivatives.inner_gradient(iterate.weights, iterate.step)
+        iterate = advance(optimizer, iterate, gradients)
+        losses.append(loss)
+    return iterate, losses

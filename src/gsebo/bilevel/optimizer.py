@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from gsebo.bilevel.autodiff import vjp
+from gsebo.bilevel.problem import vjp
 from gsebo.bilevel.tree import Tree, require_grad
 from gsebo.errors import InvalidInput
 

@@ -5,16 +5,15 @@ from typing import final
 
 import torch
 
-from gsebo.bilevel.autodiff import gradient
+from gsebo.bilevel.derivatives import inner_gradient
 from gsebo.bilevel.hypergradient import (
     Hypergradient,
     HypergradientStep,
     Iterate,
     require_steps,
 )
-from gsebo.bilevel.inner import inner_gradient
 from gsebo.bilevel.optimizer import Optimizer, State
-from gsebo.bilevel.problem import BilevelProblem
+from gsebo.bilevel.problem import BilevelProblem, gradient
 from gsebo.bilevel.tree import Tree, detach, filled, require_grad
 
 

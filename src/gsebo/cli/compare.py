@@ -5,7 +5,8 @@ from typing import Annotated
 from typer import Option
 
 from gsebo.cli.fit import run_all
-from gsebo.cli.options import (
+from gsebo.cli.settings import Plan
+from gsebo.cli.ui.options import (
     Backbone,
     DataDir,
     Dataset,
@@ -20,8 +21,7 @@ from gsebo.cli.options import (
     Settings,
     Split,
 )
-from gsebo.cli.output import messages, print_json
-from gsebo.cli.plan import Plan
+from gsebo.cli.ui.output import messages, print_json
 from gsebo.errors import InvalidInput
 
 
@@ -89,7 +89,7 @@ def compare(
             }
         )
         return
-    from gsebo.cli.result_tables import print_comparison
+    from gsebo.cli.ui.result_tables import print_comparison
 
     print_comparison(results)
 

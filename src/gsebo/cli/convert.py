@@ -2,22 +2,91 @@
 
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Any, Self, final
 
 import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from typer import Argument, Option
 
-from gsebo.cli.options import DataDir, Json, Normalize, Quiet, Seed
-from gsebo.cli.output import messages, print_json, print_table
+from gsebo.cli.ui.options import DataDir, Json, Normalize, Quiet, Seed
+from gsebo.cli.ui.output import messages, print_json, print_table
 from gsebo.errors import InvalidInput, escaped
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-    from gsebo.data.folder import GraphFolder
+    from gsebo.data.formats.folder import GraphFolder
+
+_PATIENCE_SECONDS = 1.0
+
+
+@final
+class TableProgress:
+    """A bar on standard error that appears once it takes long.
+
+    Args:
+        quiet: Show nothing, whatever the terminal.
+    """
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._enabled = sys.stderr.isatty() and not quiet
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            console=Console(file=sys.stderr),
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=None)
+        self._what = ""
+        self._lock = threading.Lock()
+        self._over = False
+        self._timer = threading.Timer(_PATIENCE_SECONDS, self._appear)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Self:
+        if self._enabled:
+            self._timer.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._timer.cancel()
+        with self._lock:
+            self._over = True
+            # Stopping a bar that never appeared would print an empty line.
+            if self._bar.live.is_started:
+                self._bar.stop()
+
+    def tell(self, what: str, done: int, end: int) -> None:
+        """Show what is being done and how far it is."""
+        if what != self._what:
+            self._what = what
+            self._bar.reset(self._task, description=escaped(what), total=end)
+        self._bar.update(self._task, completed=done, total=end)
+
+    def _appear(self) -> None:
+        with self._lock:
+            if not self._over:
+                self._bar.start()
+
 
 Out = Annotated[Path, Option(help="The folder to write; it must not exist.")]
 _SHOWN_FACTS = ("edges_read", "self_loops_dropped", "duplicates_merged")
@@ -85,11 +154,10 @@ def convert(
 
     The first row that cannot be used is named, and nothing is left behind.
     """
-    from gsebo.cli.table_progress import TableProgress
     from gsebo.data import load
-    from gsebo.data.convert import TableOptions, convert_tables
-    from gsebo.data.convert_nodes import NodeColumns
-    from gsebo.data.folder_arrays import write_folder
+    from gsebo.data.formats.convert import TableOptions, convert_tables
+    from gsebo.data.formats.convert_nodes import NodeColumns
+    from gsebo.data.formats.folder import write_folder
 
     messages.quiet = quiet
     options = TableOptions(
@@ -135,8 +203,7 @@ def generate(
     quiet: Quiet = False,
 ) -> None:
     """Draw a labelled graph with power-law degrees into a folder, of any size."""
-    from gsebo.cli.table_progress import TableProgress
-    from gsebo.data.power_law import write_power_law
+    from gsebo.data.synthetic.power_law import write_power_law
 
     messages.quiet = quiet
     with _tidy_when_ended(), TableProgress(quiet=quiet or json) as progress:
@@ -157,7 +224,7 @@ def generate(
 
 def verify_folder(path: Path, json: bool) -> None:
     """Read a graph folder whole and say whether it is undamaged; else exit code 1."""
-    from gsebo.data.folder import GraphFolder
+    from gsebo.data.formats.folder import GraphFolder
 
     try:
         GraphFolder.open(path, anew=True)

@@ -8,8 +8,8 @@ import typer
 from typer import Argument
 
 from gsebo.cli.convert import register, verify_folder
-from gsebo.cli.options import DataDir, Json
-from gsebo.cli.output import print_json, print_table, print_text
+from gsebo.cli.ui.options import DataDir, Json
+from gsebo.cli.ui.output import print_json, print_table, print_text
 
 data_app = typer.Typer(
     help="Find, download, convert and check datasets.",
@@ -81,7 +81,7 @@ def verify_datasets(
     checked, one that is not on this machine is no failure.
     """
     from gsebo.data import DATASETS, verify
-    from gsebo.data.folder import is_graph_folder
+    from gsebo.data.formats.folder import is_graph_folder
 
     if name is not None and (is_graph_folder(name) or _is_other_folder(name)):
         verify_folder(Path(name), json)

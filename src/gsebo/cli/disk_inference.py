@@ -10,16 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from gsebo.cli.output import messages
-from gsebo.data.arrays import GraphArrays
-from gsebo.data.column_files import open_output, write_columns
-from gsebo.data.folder import GraphFolder
-from gsebo.data.mapped import release
-from gsebo.data.scratch_folder import ScratchFolder
+from gsebo.cli.ui.output import messages
+from gsebo.data.formats.folder import GraphFolder
+from gsebo.data.formats.npy_stream import open_output, write_columns
 from gsebo.errors import InvalidInput
-from gsebo.experiments.memory import peak_memory_bytes
+from gsebo.experiments.versions import peak_memory_bytes
+from gsebo.graph.arrays import GraphArrays
+from gsebo.graph.mapped import ScratchFolder, release
 from gsebo.methods.folder_fit import checksum
-from gsebo.methods.large_model import LargeModel, Room
+from gsebo.model.large import LargeModel, Room
 from gsebo.training.threads import alike_on_any_threads
 
 _ROWS = 2**20

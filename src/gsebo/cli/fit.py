@@ -1,11 +1,18 @@
 """``gsebo fit``: train one method on one graph."""
 
+from __future__ import annotations
+
+import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Option
 
-from gsebo.cli.options import (
+from gsebo.cli.disk_inference import Outputs, inferred
+from gsebo.cli.edge_changes import summarise
+from gsebo.cli.settings import Plan, parameters_of, read_settings
+from gsebo.cli.ui.options import (
     Backbone,
     BatchesPerStep,
     BatchSize,
@@ -26,15 +33,202 @@ from gsebo.cli.options import (
     Split,
     Strengths,
 )
-from gsebo.cli.output import messages, print_json
-from gsebo.cli.plan import Plan
+from gsebo.cli.ui.output import messages, percent, print_json, print_table, print_text
+from gsebo.cli.ui.progress import FitProgress
+from gsebo.data.formats.folder import GraphFolder
+from gsebo.distributed import launched
 from gsebo.errors import InvalidInput
+from gsebo.experiments.versions import reset_peak_memory, versions
+from gsebo.lookup import own_name
+from gsebo.methods import METHODS, Auto, GraphClassifier
+from gsebo.methods.folder_fit import on_folders
+from gsebo.training import Checkpoint
 
 if TYPE_CHECKING:
-    from gsebo.cli.disk_inference import Outputs
     from gsebo.cli.experiment import Experiment, Trial
-    from gsebo.methods import GraphClassifier
-    from gsebo.training import Checkpoint
+
+
+def choice_facts(model: GraphClassifier) -> dict[str, Any]:
+    """What ``--json`` adds for a method that chooses; nothing for others."""
+    if not isinstance(model, Auto):
+        return {}
+    return {
+        "choice": {
+            "chosen": model.chosen_,
+            "preparation": model.preparation_,
+            "epochs": model.epochs_,
+            "parameters": model.chosen_parameters_,
+            "structure": _structure(model),
+            "tried": model.choice_,
+        }
+    }
+
+
+def print_choice(result: dict[str, Any]) -> None:
+    """Print what was tried and one sentence on what was chosen.
+
+    Args:
+        result: As in the JSON form; without a choice nothing is printed.
+    """
+    runs = result.get("runs", [])
+    if "choice" not in result:
+        return
+    if len(runs) > 1:
+        counts = Counter(run["choice"]["chosen"] for run in runs)
+        times = ", ".join(f"{name} {count}" for name, count in counts.most_common())
+        print_text(f"Chosen in {len(runs)} runs: {times}.")
+        return
+    choice = result["choice"]
+    print_table(
+        "Candidates on labelled nodes that were held out",
+        (
+            "candidate",
+            "features",
+            ">epochs",
+            ">accuracy",
+            ">log-loss",
+            ">folds",
+            ">seconds",
+        ),
+        (_row(record) for record in choice["tried"]),
+    )
+    chosen = next(record for record in choice["tried"] if record["chosen"])
+    print_text(f"Chose {chosen['candidate']} because {chosen['reason']}.")
+    print_text(f"Structure: {_in_words(choice['structure'])}.")
+
+
+def _row(record: dict[str, Any]) -> tuple[object, ...]:
+    loss = record["log_loss"]
+    return (
+        record["candidate"],
+        record["preparation"],
+        record["epochs"],
+        percent(record["accuracy"]),
+        None if loss is None else f"{loss:.3f}",
+        len(record["fold_accuracy"]),
+        f"{record['seconds']:.1f}",
+    )
+
+
+def _structure(model: GraphClassifier) -> dict[str, Any] | None:
+    """Shares of the edges that changed, the mean over layers, and how many are new."""
+    changes = summarise(model, top=0)
+    if not changes.learned:
+        return None
+    total = changes.num_edges * len(changes.layers)
+    weakened = sum(layer.weakened.count for layer in changes.layers)
+    strengthened = sum(layer.strengthened.count for layer in changes.layers)
+    return {
+        "weakened_share": weakened / total,
+        "strengthened_share": strengthened / total,
+        "new_edges": model.new_edge_index_.shape[1],
+    }
+
+
+def _in_words(structure: dict[str, Any] | None) -> str:
+    if structure is None:
+        return "as given, no edge was changed"
+    return (
+        f"{percent(structure['weakened_share'])} of the edges are weaker, "
+        f"{percent(structure['strengthened_share'])} stronger, "
+        f"{structure['new_edges']} are new"
+    )
+
+
+def _refuse_options(plan: Plan) -> None:
+    """Raise for what cannot be done to a graph that stays on disk."""
+    for option, given in (
+        ("--noise", plan.noise),
+        ("--split", plan.split),
+        ("--normalize", plan.normalize),
+        ("--seeds", plan.seeds if plan.seeds != 1 else None),
+    ):
+        if given:
+            raise InvalidInput(
+                f"{option} {given} given for the graph folder {plan.dataset}; expected "
+                "it as it is, with one seed."
+            )
+
+
+def fit_folder(
+    plan: Plan,
+    method: str,
+    outputs: Outputs,
+    out: Path | None,
+    checkpoint: Checkpoint | None,
+) -> dict[str, Any] | None:
+    """Fit a method on a graph folder, save the model, predict all nodes; tell of it.
+
+    Of several processes only the first one predicts and tells.
+
+    Args:
+        plan: The options.
+        method: Name of the method.
+        outputs: Where results for all nodes and edges go.
+        out: Where the model goes; ``None`` where it is not to be saved by this process.
+        checkpoint: Where to save progress.
+    """
+    _refuse_options(plan)
+    folder = GraphFolder.open(plan.dataset)
+    name = own_name("method", method, METHODS)
+    estimator = METHODS[name].estimator
+    settings = read_settings(plan.settings, [estimator])
+    model = estimator(**parameters_of(plan, name, settings), random_state=plan.seed)
+    if on_folders(model) is None:
+        raise InvalidInput(
+            f"{name} without a batch size given for the graph folder {plan.dataset}; "
+            "expected --batch-size and one of the methods gsebo and amortised."
+        )
+    reset_peak_memory()
+    begun = time.perf_counter()
+    with FitProgress(quiet=messages.quiet) as progress:
+        watcher = progress.watch(f"{name}, seed {plan.seed}", model.get_params())
+        model.fit(folder, checkpoint=checkpoint, watcher=watcher)
+    seconds = time.perf_counter() - begun
+    launch = launched()
+    if launch is not None and launch.rank > 0:
+        return None
+    if out is not None:
+        model.save(out, dataset=str(folder.path.resolve()))
+        messages.note(f"The model is in {out}.")
+    parameters = model.get_params(deep=False)
+    seed = parameters.pop("random_state")
+    facts: dict[str, Any] = {
+        "dataset": plan.dataset,
+        "method": name,
+        "backbone": parameters["backbone"],
+        "seed": seed,
+        "outer_iterations": len(model.history_),
+        "best_step": model.best_step_,
+        "seconds": max(seconds, model.history_[-1].seconds),
+        "device": str(model.large_model_.device),
+        "parameters": parameters,
+        "num_nodes": folder.manifest.num_nodes,
+        "num_edges": folder.manifest.num_edges,
+        "versions": versions(),
+    }
+    if launch is not None:
+        facts["processes"] = launch.size
+    return {**facts, **inferred(model.large_model_, folder, outputs)}
+
+
+def print_folder_fit(result: dict[str, Any]) -> None:
+    """Print the outcome of a fit."""
+    rows: list[tuple[str, object]] = [
+        ("test accuracy", _share(result["test_accuracy"])),
+        ("validation accuracy", _share(result["val_accuracy"])),
+        ("seconds of training", f"{result['seconds']:.1f}"),
+        ("seconds of inference", f"{result['inference_seconds']:.1f}"),
+        ("peak memory", f"{result['peak_memory_bytes'] / 2**20:.0f} MiB"),
+        ("graph", f"{result['num_nodes']} nodes, {result['num_edges']} edges"),
+        ("device", result["device"]),
+    ]
+    title = f"{result['method']}, {result['backbone']}, {result['dataset']}"
+    print_table(f"{title}, seed {result['seed']}", ("", ""), rows)
+
+
+def _share(value: float | None) -> object:
+    return "-" if value is None else percent(value)
 
 
 def fit(
@@ -95,8 +289,8 @@ def fit(
         device=device,
     )
     from gsebo.cli.disk_inference import Outputs, read_bytes
-    from gsebo.data.folder import is_graph_folder
-    from gsebo.training.distributed import quiet_other_ranks
+    from gsebo.data.formats.folder import is_graph_folder
+    from gsebo.distributed import quiet_other_ranks
 
     with quiet_other_ranks() as is_first:
         messages.quiet = quiet or not is_first
@@ -128,9 +322,8 @@ def _refuse_outputs(*paths: Path | None) -> None:
 
 
 def _fit_folder_and_print(
-    plan: Plan, method: str, outputs: "Outputs", place: _Place | None, json: bool
+    plan: Plan, method: str, outputs: Outputs, place: _Place | None, json: bool
 ) -> None:
-    from gsebo.cli.fit_folder import fit_folder, print_folder_fit
     from gsebo.training import Checkpoint
 
     out = checkpoint = None
@@ -152,7 +345,7 @@ def _fit_folder_and_print(
 
 def _fit_and_print(plan: Plan, method: str, place: _Place | None, json: bool) -> None:
     from gsebo.cli.experiment import Experiment
-    from gsebo.training.distributed import launched
+    from gsebo.distributed import launched
 
     experiment = Experiment(plan, [method])
     if place is None:
@@ -166,15 +359,14 @@ def _fit_and_print(plan: Plan, method: str, place: _Place | None, json: bool) ->
     if json:
         print_json(result)
         return
-    from gsebo.cli.choice_table import print_choice
-    from gsebo.cli.result_tables import print_fit
+    from gsebo.cli.ui.result_tables import print_fit
 
     print_choice(result)
     print_fit(result, trial.model)
     _say_if_the_graph_was_kept(trial.model)
 
 
-def _say_if_the_graph_was_kept(model: "GraphClassifier") -> None:
+def _say_if_the_graph_was_kept(model: GraphClassifier) -> None:
     """A fit that left every edge as it was should not look as if it had failed."""
     from gsebo.methods import GSEBO
 
@@ -188,20 +380,18 @@ def _say_if_the_graph_was_kept(model: "GraphClassifier") -> None:
 
 
 def run_all(
-    experiment: "Experiment", method: str, plan: Plan, quiet: bool
-) -> tuple["Trial", list[dict[str, Any]]]:
+    experiment: Experiment, method: str, plan: Plan, quiet: bool
+) -> tuple[Trial, list[dict[str, Any]]]:
     """Fit one method with every seed; return the last fit and the facts of all."""
-    from gsebo.cli.progress import FitProgress
+    from gsebo.cli.ui.progress import FitProgress
 
     with FitProgress(quiet=quiet) as progress:
         trials = experiment.run_all(method, plan.all_seeds, progress)
     return trials[-1], [facts_of(trial) for trial in trials]
 
 
-def facts_of(trial: "Trial") -> dict[str, Any]:
+def facts_of(trial: Trial) -> dict[str, Any]:
     """What is reported of one fit, its choice among it if the method makes one."""
-    from gsebo.cli.choice_table import choice_facts
-
     return {**trial.facts, **choice_facts(trial.model)}
 
 
@@ -216,8 +406,8 @@ def _check_folder(out: Path | None, resume: bool, seeds: int | None) -> None:
         )
 
 
-def _run_and_save(experiment: "Experiment", plan: Plan, place: _Place) -> "Trial":
-    from gsebo.cli.progress import FitProgress
+def _run_and_save(experiment: Experiment, plan: Plan, place: _Place) -> Trial:
+    from gsebo.cli.ui.progress import FitProgress
     from gsebo.training import Checkpoint
 
     out, resume, every_seconds, is_first = place
@@ -244,7 +434,7 @@ def _run_and_save(experiment: "Experiment", plan: Plan, place: _Place) -> "Trial
     return trial
 
 
-def _save(experiment: "Experiment", trial: "Trial", out: Path) -> None:
+def _save(experiment: Experiment, trial: Trial, out: Path) -> None:
     trial.model.save(out, dataset=experiment.graph.remember(trial.data, out))
 
 
@@ -255,6 +445,6 @@ def _remove_empty(folders: list[Path]) -> None:
             folder.rmdir()
 
 
-def _say_how_to_resume(checkpoint: "Checkpoint") -> None:
+def _say_how_to_resume(checkpoint: Checkpoint) -> None:
     if checkpoint.path.is_file():
         messages.note(f"Interrupted; --resume goes on from {checkpoint.path}.")

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from typer import Argument
 
-from gsebo.cli.options import Json
-from gsebo.cli.output import print_json, print_table
+from gsebo.cli.ui.options import Json
+from gsebo.cli.ui.output import print_json, print_table
 from gsebo.lookup import lookup
 
 Rows = list[dict[str, Any]]
@@ -52,7 +52,7 @@ def _methods() -> Rows:
 
 
 def _backbones() -> Rows:
-    from gsebo.backbone.registry import BACKBONES
+    from gsebo.nn.registry import BACKBONES
 
     return [
         {"name": name, "description": info.description, "paper": info.paper}

@@ -1,8 +1,17 @@
 """The entry point: commands, and what becomes of errors, warnings and Ctrl-C."""
 
+import errno
+import io
+import os
+import platform
+import secrets
 import sys
+import tempfile
+import time
 import traceback
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any, cast, final
 
 import typer
@@ -10,20 +19,153 @@ from typer.core import TyperGroup
 
 from gsebo.cli.compare import compare
 from gsebo.cli.data import data_app
-from gsebo.cli.defects import DEFECT, defect_in_words, refusal_of_the_system
-from gsebo.cli.environment import check_environment, make_usable
 from gsebo.cli.fit import fit
 from gsebo.cli.inspect import inspect
 from gsebo.cli.list import list_names
-from gsebo.cli.output import messages, one_line
 from gsebo.cli.predict import predict
 from gsebo.cli.report import report
 from gsebo.cli.results import results_app
 from gsebo.cli.run import run as run_recipe
 from gsebo.cli.show import show
+from gsebo.cli.ui.output import messages, one_line
 from gsebo.code_paths import fix_code_paths, set_reproducible
-from gsebo.errors import InvalidInput
+from gsebo.errors import InvalidInput, escaped
 from gsebo.version import __version__
+
+_MOST_THREADS = 4096
+
+
+def check_environment() -> None:
+    """Raise where a variable keeps our kernels from running.
+
+    Raises:
+        InvalidInput: One has a value that the libraries cannot use.
+    """
+    threads = os.environ.get("NUMBA_NUM_THREADS")
+    if threads is not None and not _is_count(threads):
+        raise InvalidInput(
+            f"the environment has NUMBA_NUM_THREADS={escaped(threads, longest=50)}; "
+            f"expected a number from 1 to {_MOST_THREADS}, or that it is not set."
+        )
+    without = os.environ.get("NUMBA_DISABLE_JIT", "0")
+    if without.strip() not in ("", "0"):
+        raise InvalidInput(
+            f"the environment has NUMBA_DISABLE_JIT={escaped(without, longest=50)}; "
+            "expected that it is not set: all of gsebo's kernels are compiled."
+        )
+
+
+def make_usable() -> None:
+    """Let the command run whatever streams and warnings it was started with."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            # It was closed by whoever started us.
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            # A terminal without some letter gets its number.
+            stream.reconfigure(errors="backslashreplace")
+    if any("error" in option for option in sys.warnoptions):
+        # Libraries that we load warn of each other; workers would inherit it.
+        sys.warnoptions.clear()
+        os.environ.pop("PYTHONWARNINGS", None)
+        warnings.resetwarnings()
+        for ignored in (DeprecationWarning, PendingDeprecationWarning, ImportWarning):
+            warnings.simplefilter("ignore", ignored)
+
+
+def _is_count(text: str) -> bool:
+    digits = text.strip()
+    plain = digits.isascii() and digits.isdigit() and len(digits) < 6
+    return plain and 1 <= int(digits) <= _MOST_THREADS
+
+
+DEFECT = 70
+"""Exit code of a program that has a defect: ``EX_SOFTWARE``."""
+
+# What a system says of a disk or of rights is no defect of a program.
+_OF_THE_SYSTEM = {
+    errno.EACCES,
+    errno.EDQUOT,
+    errno.EIO,
+    errno.ELOOP,
+    errno.EMFILE,
+    errno.ENAMETOOLONG,
+    errno.ENFILE,
+    errno.ENOSPC,
+    errno.EPERM,
+    errno.EROFS,
+}
+
+
+def refusal_of_the_system(error: Exception) -> str | None:
+    """Say what the system refused; ``None`` where it is not to blame."""
+    if isinstance(error, RuntimeError) and "gloo" in str(error):
+        return (
+            "another process of the group ended or cannot be reached "
+            f"({escaped(str(error), longest=200)}); expected all of them until the end."
+        )
+    if not isinstance(error, OSError) or error.errno not in _OF_THE_SYSTEM:
+        return None
+    reason = (error.strerror or str(error)).lower()
+    place = "what is written" if error.filename is None else os.fsdecode(error.filename)
+    return f"the system refused {escaped(place)} ({reason}); expected it to be usable."
+
+
+def defect_in_words(error: Exception) -> str:
+    """Say that something is wrong with the program itself; write a log."""
+    kind = escaped(str(error), longest=200) or "no message"
+    where = _write_log(error)
+    log = "no log could be written" if where is None else f"its traceback is in {where}"
+    return (
+        f"gsebo has a defect ({type(error).__name__}: {kind}); {log}. Please report it "
+        "with that file, or see it with gsebo --debug."
+    )
+
+
+def _write_log(error: Exception) -> Path | None:
+    content = _log(error).encode("utf-8", "backslashreplace")
+    name = f"defect-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+    for folder in _folders():
+        path = folder / f"{name}-{secrets.token_hex(4)}.log"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+        except OSError:
+            continue
+        return path
+    return None
+
+
+def _folders() -> Iterator[Path]:
+    try:
+        # Not at the top: it loads torch.
+        from gsebo.data.datasets.locate import cache_folder
+
+        yield cache_folder() / "logs"
+    except Exception:
+        # Whatever is broken here, there still is a place for temporary files.
+        pass
+    yield Path(tempfile.gettempdir())
+
+
+def _log(error: Exception) -> str:
+    try:
+        lines = traceback.format_exception(error)
+    except Exception as another:
+        # As with a memory that is full, or a message that cannot be made.
+        lines = [f"{type(error).__name__}, whose traceback failed: {another!r}\n"]
+    return "".join(
+        (
+            f"gsebo {__version__}, Python {platform.python_version()}, "
+            f"{platform.platform()}\n",
+            f"{sys.argv!r}\n\n",
+            *lines,
+        )
+    )
+
 
 _INTERRUPTED = 130
 _BAD_INPUT = 2

@@ -5,15 +5,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from gsebo.cli.options import DataDir, Json, Memory, Model, Normalize, Strengths
-from gsebo.cli.output import messages, percent, print_json, print_table
+from gsebo.cli.ui.options import DataDir, Json, Memory, Model, Normalize, Strengths
+from gsebo.cli.ui.output import messages, percent, print_json, print_table
 from gsebo.errors import InvalidInput
+from gsebo.methods import GraphClassifier, load_model
+from gsebo.methods.files.facts import ModelFacts, read_facts
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch_geometric.data import Data
 
-    from gsebo.methods.large_model import LargeModel
+    from gsebo.model.large import LargeModel
+
+
+def read_model(folder: Path) -> tuple[GraphClassifier, ModelFacts]:
+    """Return the fitted estimator and what its files say of it."""
+    return load_model(folder), read_facts(folder)
 
 
 def predict(
@@ -44,9 +51,8 @@ def predict(
     same features. What the fit knew keeps its strength; nodes are matched by
     node_id, or else by position and features.
     """
-    from gsebo.cli.model_folder import read_model
     from gsebo.data import load
-    from gsebo.data.folder import GraphFolder, is_graph_folder
+    from gsebo.data.formats.folder import GraphFolder, is_graph_folder
 
     fitted, facts = read_model(model)
     name = graph or facts.dataset
@@ -99,7 +105,7 @@ def _predict_folder(
     json: bool,
 ) -> None:
     from gsebo.cli.disk_inference import Outputs, inferred, read_bytes
-    from gsebo.data.folder import GraphFolder
+    from gsebo.data.formats.folder import GraphFolder
 
     folder = GraphFolder.open(name)
     outputs = Outputs(out, strengths, read_bytes(memory))

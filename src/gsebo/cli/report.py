@@ -5,8 +5,8 @@ from typing import Annotated
 
 from typer import Option
 
-from gsebo.cli.options import Quiet, ResultsFolder
-from gsebo.cli.output import messages
+from gsebo.cli.ui.options import Quiet, ResultsFolder
+from gsebo.cli.ui.output import messages
 from gsebo.errors import InvalidInput
 
 
@@ -24,7 +24,7 @@ def report(
     messages.quiet = quiet
     from gsebo.experiments import Store
     from gsebo.files import check_writable, write_atomically
-    from gsebo.report.page import build_page
+    from gsebo.report.page.page import build_page
 
     if output.is_dir():
         raise InvalidInput(f"-o {output} given, which is a folder; expected a file.")

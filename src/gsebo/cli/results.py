@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
-from gsebo.cli.options import Json, ResultsFolder
-from gsebo.cli.output import messages, print_json, print_table
+from gsebo.cli.ui.options import Json, ResultsFolder
+from gsebo.cli.ui.output import messages, print_json, print_table
 from gsebo.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from gsebo.cli.options import DataDir, Json, Quiet, ResultsFolder
-from gsebo.cli.output import messages, print_json
+from gsebo.cli.ui.options import DataDir, Json, Quiet, ResultsFolder
+from gsebo.cli.ui.output import messages, print_json
 from gsebo.errors import InvalidInput
 from gsebo.lookup import own_name
 
@@ -201,8 +201,7 @@ def _engine(
 def _watcher(quiet: bool) -> AbstractContextManager["RunWatcher"]:
     from rich.console import Console
 
-    from gsebo.cli.live_table import LiveTable
-    from gsebo.cli.run_lines import RunLines
+    from gsebo.cli.ui.live_table import LiveTable, RunLines
 
     if sys.stderr.isatty() and not quiet:
         return LiveTable(Console(file=sys.stderr, markup=False, highlight=False))
@@ -210,7 +209,7 @@ def _watcher(quiet: bool) -> AbstractContextManager["RunWatcher"]:
 
 
 def _say_how_to_go_on(number: int) -> None:
-    from gsebo.cli.run_lines import count
+    from gsebo.cli.ui.live_table import count
 
     messages.release()
     done = f"{count(number, 'trial')} of this run stored"
@@ -230,7 +229,7 @@ def _summary(outcome: "Outcome") -> dict[str, object]:
 
 
 def _sentence(outcome: "Outcome", retried: bool) -> str:
-    from gsebo.cli.run_lines import count, duration_in_words
+    from gsebo.cli.ui.live_table import count, duration_in_words
 
     number, stored = len(outcome.results), count(outcome.after.stored, "trial")
     if number:
@@ -246,7 +245,7 @@ def _sentence(outcome: "Outcome", retried: bool) -> str:
 
 
 def _say_what_failed(outcome: "Outcome") -> None:
-    from gsebo.cli.run_lines import result_in_words
+    from gsebo.cli.ui.live_table import result_in_words
 
     messages.release()
     number = len(outcome.failed)

@@ -1,11 +1,52 @@
 """``--set name=value``: text to parameters of a method, by the type of each."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from gsebo.errors import InvalidInput
 from gsebo.lookup import unknown_name
+from gsebo.methods import METHODS
+from gsebo.methods.presets import preset_parameters
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The options that ``fit`` and ``compare`` share.
+
+    Attributes:
+        dataset: Registered name or path.
+        backbone: Name of the network, if it was given.
+        preset: Name of a set of parameters, if any.
+        settings: ``name=value`` of each ``--set``.
+        seed: First seed.
+        seeds: Number of seeds, if it was given.
+        split: Name of the split, if it was given.
+        noise: Number of inter-class edges to add, or ``KIND:LEVEL`` of other noise.
+        data_dir: Where to look for datasets first.
+        normalize: Whether to normalise features; ``None`` follows the dataset.
+        device: Where to compute.
+    """
+
+    dataset: str
+    backbone: str | None
+    preset: str | None
+    settings: tuple[str, ...]
+    seed: int
+    seeds: int | None
+    split: str | None
+    noise: int | str
+    data_dir: Path | None
+    normalize: bool | None
+    device: str
+
+    @property
+    def all_seeds(self) -> list[int]:
+        """Every seed to run."""
+        return list(range(self.seed, self.seed + (self.seeds or 1)))
+
 
 # These have options of their own, whose values are also reported.
 _OWN_OPTION = {"backbone": "--backbone", "device": "--device", "random_state": "--seed"}
@@ -134,3 +175,29 @@ def _read(setting: Setting, kinds: set[type]) -> Any:
     if dict in kinds:
         expected.append(f"{setting.name}.NAME=VALUE")
     raise InvalidInput(f"{setting} given; expected {' or '.join(reversed(expected))}.")
+
+
+def parameters_of(
+    plan: Plan, method: str, settings: Sequence[Setting]
+) -> dict[str, Any]:
+    """Put together the parameters of a method.
+
+    Args:
+        plan: The options.
+        method: Its registered name.
+        settings: What was typed as ``--set``.
+    """
+    estimator = METHODS[method].estimator
+    given = parameters_from(settings, estimator)
+    taken = estimator().get_params(deep=False)
+    own = {"backbone": plan.backbone or taken["backbone"], "device": plan.device}
+    if plan.preset is None:
+        return {**given, **own}
+    preset = preset_parameters(
+        plan.preset, own["backbone"], method=method, dataset=plan.dataset
+    )
+    preset = {name: v for name, v in preset.items() if name in taken}
+    for name in preset.keys() & given.keys():
+        if isinstance(preset[name], dict) and isinstance(given[name], dict):
+            given[name] = {**preset[name], **given[name]}
+    return {**preset, **given, **own}

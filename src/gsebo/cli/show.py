@@ -7,8 +7,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from gsebo.cli.options import Quiet, ResultsFolder
-from gsebo.cli.output import messages, print_text
+from gsebo.cli.ui.options import Quiet, ResultsFolder
+from gsebo.cli.ui.output import messages, print_text
 from gsebo.errors import InvalidInput
 from gsebo.lookup import lookup
 
@@ -37,7 +37,8 @@ def show(
     """Show what is stored for a recipe: paper, ours, difference."""
     messages.quiet = quiet
     from gsebo.experiments import Store, load_recipe
-    from gsebo.report import accuracy_sheet, choices_sheet, formats, gaps, gather
+    from gsebo.report import accuracy_sheet, choices_sheet, gaps, gather
+    from gsebo.report.formats import formats
 
     write = lookup("format", format, formats(_width()))
     if results != Path("results") and not results.is_dir():

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any, final
 
 from gsebo.errors import InvalidInput
-from gsebo.experiments.batches import Batch, Lane
-from gsebo.experiments.engine import Engine
+from gsebo.experiments.engine import Batch, Engine, Lane
 from gsebo.experiments.result import Result
 from gsebo.experiments.store import Store
 from gsebo.experiments.trial import Trial

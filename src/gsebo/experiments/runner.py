@@ -1,20 +1,113 @@
 """Run what a recipe asks for and the store has not."""
 
+import math
 import time
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import mean
 from typing import final
 
-from gsebo.experiments.batches import Lane, Waiting
-from gsebo.experiments.engine import Engine
+from gsebo.experiments.engine import Batch, Engine, Lane, Waiting
 from gsebo.experiments.recipe import Recipe
-from gsebo.experiments.remaining_time import Durations
 from gsebo.experiments.result import Result
 from gsebo.experiments.selection import Selection
 from gsebo.experiments.store import Store
 from gsebo.experiments.survey import Stage, Survey, make_survey
-from gsebo.experiments.watcher import RunWatcher
+from gsebo.experiments.trial import Trial
 from gsebo.files import check_writable
+
+
+@final
+class Durations:
+    """Seconds of finished trials.
+
+    Args:
+        results: What is known at the beginning.
+    """
+
+    def __init__(self, results: Iterable[Result] = ()) -> None:
+        self._seconds: dict[str, list[float]] = defaultdict(list)
+        for result in results:
+            self.add(result)
+
+    def add(self, result: Result) -> None:
+        """Learn from one more; a failure tells nothing."""
+        if result.ok and result.seconds is not None:
+            for name in _names(result.trial):
+                self._seconds[name].append(result.seconds)
+
+    def of(self, trial: Trial) -> float | None:
+        """Mean of the same trial with other seeds, else of similar ones, if any."""
+        for name in _names(trial):
+            if name in self._seconds:
+                return mean(self._seconds[name])
+        return None
+
+    def longest_first(self, trials: Iterable[Trial]) -> list[Trial]:
+        """Order trials so that no long one is left for the end.
+
+        Those of which nothing is known come first, in the order that they are in.
+        """
+
+        def negative(trial: Trial) -> float:
+            seconds = self.of(trial)
+            return -math.inf if seconds is None else -seconds
+
+        return sorted(trials, key=negative)
+
+    def left(self, trials: Sequence[Trial], workers: int) -> float | None:
+        """Seconds until these are done, if there is anything to judge by.
+
+        Args:
+            trials: What is not done yet.
+            workers: How many work on it at once.
+        """
+        guesses = [self.of(trial) for trial in trials]
+        known = [guess for guess in guesses if guess is not None]
+        if not known:
+            return None if guesses else 0.0
+        usual = mean(known)
+        return sum(usual if one is None else one for one in guesses) / workers
+
+
+def _names(trial: Trial) -> tuple[str, str]:
+    """What a trial shares with similar ones, the most similar first."""
+    return trial.without_seed, f"{trial.method} {trial.backbone} {trial.dataset}"
+
+
+class RunWatcher(ABC):
+    """Shows a run; takes no part in it."""
+
+    @abstractmethod
+    def stage_begins(
+        self, stage: Stage, number: int, lanes: Sequence[Lane], left: float | None
+    ) -> None:
+        """Another stage is to be run.
+
+        Args:
+            stage: The stage.
+            number: How many of its trials are run now.
+            lanes: Where.
+            left: Seconds until its end, if there is anything to judge by.
+        """
+
+    @abstractmethod
+    def batch_begins(self, lane: Lane, batch: Batch) -> None:
+        """A batch begins to run in a lane."""
+
+    @abstractmethod
+    def batch_ends(
+        self, lane: Lane, results: Sequence[Result], left: float | None
+    ) -> None:
+        """The batch of a lane has ended.
+
+        Args:
+            lane: The lane.
+            results: What came out; they are stored.
+            left: Seconds until the end of the stage.
+        """
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gsebo.experiments.parameters import default_parameters
+from gsebo.experiments.expand import default_parameters
 from gsebo.experiments.result import Result
 from gsebo.experiments.store import Store, StoredLine
 from gsebo.methods import METHODS

@@ -1,20 +1,22 @@
 """Amortised strengths: one learned function scores all edges, also new ones."""
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal, final, get_args
 
+import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch_geometric.data import Data
 
-from gsebo.bilevel import Hypergradient, make_hypergradient, make_optimizer
-from gsebo.data.folder import GraphFolder
+from gsebo.bilevel import Hypergradient, Tree, make_hypergradient, make_optimizer
+from gsebo.data.formats.folder import GraphFolder
 from gsebo.errors import InvalidInput
-from gsebo.methods.amortised_batched_outcome import fit_in_memory, fit_on_folder
-from gsebo.methods.amortised_outcome import fold_outcome, refitted_outcome
+from gsebo.graph import Propagation
+from gsebo.loader.sampler import Sampler
+from gsebo.methods.amortised_batched import fit_in_memory, fit_on_folder
 from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.batched import check_batches
-from gsebo.methods.candidate_ground import with_candidates
 from gsebo.methods.folder_fit import FolderOutcome
 from gsebo.methods.label_parts import (
     LabelUse,
@@ -31,21 +33,187 @@ from gsebo.methods.parameters import (
     require_not_negative,
     require_share,
 )
-from gsebo.methods.plain_training import PlainTraining
+from gsebo.methods.plain_training import PlainTraining, probabilities
 from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_problem
 from gsebo.methods.schedule import loop_settings, steps_to_walk_back, work_of
-from gsebo.structure import AmortisedStrength
+from gsebo.model.extension import AmortisedExtension
+from gsebo.model.fitted import FittedModel
+from gsebo.nn import Backbone
+from gsebo.structure import AmortisedStrength, Predictions
+from gsebo.structure.candidates import candidate_edges
 from gsebo.structure.evidence import evidence_columns
 from gsebo.training import (
     CrossFit,
+    Member,
     NodeClassification,
     Progress,
     train_cross_fitted,
 )
-from gsebo.training.batches.sampler import Sampler
+from gsebo.training.cross_fit import seen_state
 from gsebo.training.threads import threads_for
 
-Predictions = Literal["both", "features", "none"]
+
+@torch.no_grad()
+def fold_outcome(
+    ground: PreparedGraph, problem: CrossFit, progress: Progress
+) -> Outcome:
+    """The networks that learned the structure, each on the strengths that it sees."""
+    base, outer = problem.base, progress.best_outer
+    members, strengths = [], []
+    for network, weights in enumerate(problem.networks(progress.best_weights)):
+        here = base.with_state(problem.state(network, weights, outer))
+        strengths.append(here.strengths(outer))
+        propagation = Propagation(base.graph.pattern, strengths[-1])
+        members.append(Member(propagation, base.named_weights(weights)))
+    mean = torch.stack(strengths).mean(0)
+    model = _fitted(ground, base.backbone, base, mean)
+    model = replace(model, members=tuple(members))
+    return Outcome(model, progress, model.probabilities(ground.data))
+
+
+def refitted_outcome(
+    ground: PreparedGraph,
+    problem: CrossFit,
+    progress: Progress,
+    *,
+    network: NetworkChoices,
+    guess_network: NetworkChoices,
+    training: PlainTraining,
+    guessed: bool,
+    own_predictions: bool,
+) -> Outcome:
+    """Fresh weights on the learned structure, from all labelled nodes.
+
+    First a network that knows features alone; then one on the graph as scored with
+    that guess, whose predictions the structure looks at; then the one that predicts.
+
+    Args:
+        ground: The graph, candidate edges included.
+        problem: What the structure was learned with.
+        progress: How that went.
+        network: Which network.
+        guess_network: The one that knows features alone.
+        training: How each is trained.
+        guessed: Whether the structure looks at predictions.
+        own_predictions: Whether at the network's own, too.
+    """
+    base, outer = problem.base, progress.best_outer
+    data = ground.data
+    labelled = (data.train_mask | data.val_mask).nonzero().squeeze(-1)
+    labelled = labelled.to(ground.device)
+    guess, first = None, None
+    state: Predictions | None = None
+    if guessed:
+        guess_problem, guess_weights = training.train(
+            ground, guess_network, None, labelled
+        )
+        guess = _loaded(guess_problem, guess_weights)
+        guessed_classes = probabilities(guess_problem, guess_weights)
+        state = guessed_classes, guessed_classes
+        if own_predictions:
+            at_first = _strengths(base, outer, state)
+            _, first = training.train(ground, network, at_first, labelled)
+            state = seen_state(base, first, outer, guessed_classes)
+    strengths = _strengths(base, outer, state)
+    fresh, weights = training.train(ground, network, strengths, labelled)
+    backbone = _loaded(fresh, weights)
+    model = _fitted(ground, backbone, base, strengths)
+    extension = AmortisedExtension(
+        structure=_learned(base, outer),
+        guess=guess,
+        first=None if first is None else base.named_weights(first),
+        weights=_edge_weights(base, outer, state),
+    )
+    model = replace(model, extension=extension)
+    with torch.no_grad():
+        # By the same operations that predict later, not by kernel calls of training.
+        logits = fresh.logits(weights, {}, None)
+    return Outcome(model, progress, logits.softmax(-1))
+
+
+@torch.no_grad()
+def _strengths(
+    base: NodeClassification, outer: Tree, state: Predictions | None
+) -> Tensor:
+    return base.with_state(state).strengths(outer)
+
+
+@torch.no_grad()
+def _edge_weights(
+    base: NodeClassification, outer: Tree, state: Predictions | None
+) -> Tensor:
+    """Weights of the user's edges, before normalisation."""
+    structure = base.structure
+    assert isinstance(structure, AmortisedStrength)
+    weights: Tensor = functional_call(
+        structure, outer, (base.graph, state), {"normalised": False}
+    )
+    candidate = structure.candidate
+    return weights if candidate is None else weights[..., ~candidate]
+
+
+@torch.no_grad()
+def _learned(base: NodeClassification, outer: Tree) -> AmortisedStrength:
+    """The structure with what was learned as its own parameters."""
+    structure = base.structure
+    assert isinstance(structure, AmortisedStrength)
+    for name, parameter in structure.named_parameters():
+        parameter.copy_(outer[name])
+    structure.forget()
+    return structure
+
+
+@torch.no_grad()
+def _loaded(problem: NodeClassification, weights: Tree) -> Backbone:
+    """The network with its trained weights."""
+    parameters = dict(problem.backbone.named_parameters())
+    for name, weight in problem.named_weights(weights).items():
+        parameters[name].copy_(weight)
+    return problem.backbone
+
+
+def _fitted(
+    ground: PreparedGraph,
+    backbone: Backbone,
+    base: NodeClassification,
+    strengths: Tensor,
+) -> FittedModel:
+    return FittedModel(
+        backbone=backbone,
+        graph=ground.graph,
+        strengths=strengths,
+        start=backbone.initial_strength(base.graph.pattern),
+        learned=True,
+        num_features=ground.data.x.shape[1],
+    )
+
+
+def with_candidates(
+    prepared: PreparedGraph, count: int
+) -> tuple[PreparedGraph, Tensor | None]:
+    """Add the nearest neighbours of each node by features.
+
+    Args:
+        prepared: The graph.
+        count: Neighbours of each node.
+
+    Returns:
+        The graph with candidate edges, and which edges those are; itself and ``None``
+        where there are to be none.
+    """
+    if not count:
+        return prepared, None
+    graph = prepared.graph
+    given = graph.edge_index.cpu()
+    added = candidate_edges(prepared.features, count, graph)
+    ground = prepared.with_edges(torch.cat([given, added], dim=1))
+    keys, known = (
+        each[0] * graph.num_nodes + each[1] for each in (ground.graph.edge_index, given)
+    )
+    return ground, ~torch.isin(keys, known).to(prepared.device)
+
+
+PredictionKind = Literal["both", "features", "none"]
 
 
 @final
@@ -126,7 +294,7 @@ class Amortised(GraphClassifier):
     inner_share: float = 0.7
     scorer_channels: int = 16
     evidence: str = "all"
-    predictions: Predictions = "both"
+    predictions: PredictionKind = "both"
     renormalise: bool = True
     per_layer: bool = False
     residual: bool = True
@@ -181,7 +349,7 @@ class Amortised(GraphClassifier):
             refit=self.refit,
         )
         require_choice("label_use", self.label_use, get_args(LabelUse))
-        require_choice("predictions", self.predictions, get_args(Predictions))
+        require_choice("predictions", self.predictions, get_args(PredictionKind))
         evidence_columns(self.evidence)
         make_optimizer(self.inner_optimizer, self.inner_lr)
         make_optimizer(self.outer_optimizer, self.outer_lr)

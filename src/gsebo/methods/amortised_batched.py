@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,33 +14,49 @@ from torch import Tensor
 from torch.func import functional_call
 from torch_geometric.data import Data
 
-from gsebo.backbone import Backbone
-from gsebo.backbone.base import Features
 from gsebo.bilevel import Tree, make_hypergradient, make_optimizer
 from gsebo.bilevel.tree import unflatten
-from gsebo.data.arrays import GraphArrays
+from gsebo.data.formats.folder import GraphFolder
+from gsebo.distributed.tables import EntryTable
+from gsebo.graph.arrays import GraphArrays
+from gsebo.graph.mapped import ScratchFolder
 from gsebo.methods.base import Run
-from gsebo.methods.batched import BatchChoices, numbers, table_for
+from gsebo.methods.batched import (
+    BatchChoices,
+    batch_choices,
+    column_on_disk,
+    numbers,
+    table_for,
+    whole_column,
+)
+from gsebo.methods.folder_fit import FolderOutcome, build, checksum, learnable
 from gsebo.methods.label_parts import LabelParts, division_of, parts_of
-from gsebo.methods.schedule import loop_settings
+from gsebo.methods.outcome import Outcome
+from gsebo.methods.prepare import PreparedGraph, make_task
+from gsebo.methods.schedule import loop_settings, work_of
+from gsebo.model.extension import AmortisedExtension
+from gsebo.model.fitted import FittedModel
+from gsebo.model.large import LargeModel
+from gsebo.nn import Backbone
+from gsebo.nn.base import Features
 from gsebo.sparse import Pattern
-from gsebo.structure.amortised_in_parts import AmortisedInParts
+from gsebo.structure.amortised import AmortisedInParts
 from gsebo.structure.base import Predictions
 from gsebo.structure.in_parts import VanillaInParts
 from gsebo.training import NodeClassification, Progress
-from gsebo.training.batches.batched_graph import Nodes
-from gsebo.training.batches.cross_fit import (
+from gsebo.training.batched_cross_fit import (
     BatchedCrossFit,
     Guess,
+    RowSampler,
     seen_on_part,
     train_cross_fitted_on_batches,
 )
-from gsebo.training.batches.outer_update import OuterUpdate
-from gsebo.training.batches.plain import train_on_one_batch, train_weights
-from gsebo.training.batches.rows import RowSampler
-from gsebo.training.distributed.tables import EntryTable
+from gsebo.training.batched_graph import Nodes
+from gsebo.training.batched_plain import train_on_one_batch, train_weights
 from gsebo.training.outer_step import OptimizerStep
+from gsebo.training.outer_update import OuterUpdate
 from gsebo.training.tape_derivatives import FLAT
+from gsebo.training.threads import threads_for
 
 if TYPE_CHECKING:
     from gsebo.methods.amortised import Amortised
@@ -252,3 +269,106 @@ def named_weights(backbone: Backbone, weights: Tree) -> Tree:
 def _no_edges(features: Features) -> Pattern:
     none = torch.empty(0, dtype=torch.int64, device=features.device)
     return Pattern.from_positions(none, none, features.shape[0])
+
+
+def fit_in_memory(method: Amortised, prepared: PreparedGraph, run: Run) -> Outcome:
+    """Fit on batches of a graph that is in memory, where all strengths have room."""
+    data, decay = prepared.data, method.weight_decay
+    tasks = [
+        make_task(prepared, network, weight_decay=decay, seed=run.seed)
+        for network in (method.network(), method.guess_network())
+    ]
+    backbone, guess = (task.backbone for task in tasks)
+    arrays = GraphArrays.of(data)
+    fit = AmortisedOnBatches(
+        method, arrays, backbone, guess, run, batch_choices(method)
+    )
+    with threads_for(work_of(tasks[0])):
+        learned = fit.learn()
+    return _outcome(prepared, learned, fit, backbone, guess)
+
+
+@torch.no_grad()
+def _outcome(
+    prepared: PreparedGraph,
+    learned: Learned,
+    fit: AmortisedOnBatches,
+    backbone: Backbone,
+    guess: Backbone,
+) -> Outcome:
+    scorer, features = learned.structure.structure, prepared.features
+    scorer.restore({**scorer.state_dict(), **learned.shared}, backbone.normalise)
+    topology = prepared.topology(self_loops=backbone.self_loops)
+    evidence = scorer.evidence_of(topology, None, features)
+    own = None
+    if learned.table is not None:
+        own = torch.from_numpy(whole_column(learned.table, "own"))
+        own = own.to(prepared.device)
+    state = None
+    first = None if learned.first is None else named_weights(backbone, learned.first)
+    if learned.guess is not None:
+        guessed = fit.guess_by(learned.guess)(features)
+        state = guessed, guessed
+        if first is not None:
+            at_first = scorer.weights(topology, evidence, None, state, own)
+            inputs = scorer.strengths(topology.pattern, at_first), None
+            logits = functional_call(
+                backbone, first, (features, topology.pattern, *inputs)
+            )
+            state = guessed, logits.softmax(-1)
+    weights = scorer.weights(topology, evidence, None, state, own)
+    strengths = scorer.strengths(topology.pattern, weights)
+    scorer.forget()
+    backbone.load_state_dict(named_weights(backbone, learned.weights), strict=False)
+    if learned.guess is not None:
+        guess.load_state_dict(named_weights(guess, learned.guess), strict=False)
+    model = FittedModel(
+        backbone=backbone,
+        graph=prepared.graph,
+        strengths=strengths,
+        start=backbone.initial_strength(topology.pattern),
+        learned=True,
+        num_features=prepared.data.x.shape[1],
+        extension=AmortisedExtension(
+            scorer, guess if learned.guess is not None else None, first, weights
+        ),
+    )
+    logits = backbone(features, topology.pattern, strengths, None)
+    return Outcome(model, learned.progress, logits.softmax(-1))
+
+
+def fit_on_folder(method: Amortised, folder: GraphFolder, run: Run) -> FolderOutcome:
+    """Fit on batches of a graph on disk."""
+    arrays = learnable(folder)
+    backbone, guess = (
+        build(network, folder, run.seed, run.device)
+        for network in (method.network(), method.guess_network())
+    )
+    fit = AmortisedOnBatches(
+        method, arrays, backbone, guess, run, batch_choices(method)
+    )
+    files = ScratchFolder()
+    learned = fit.learn(files.path)
+    scorer = learned.structure.structure
+    scorer.restore({**scorer.state_dict(), **learned.shared}, backbone.normalise)
+    table = learned.table
+    own = None if table is None else column_on_disk(table, "own", files)
+    model = LargeModel(
+        backbone=_with(backbone, learned.weights),
+        own=own,
+        files=files,
+        graph=checksum(folder),
+        num_classes=int(folder.manifest.num_classes or 0),
+        num_features=arrays.num_features,
+        scorer=scorer,
+        guess=None if learned.guess is None else _with(guess, learned.guess),
+        first=None if learned.first is None else _with(backbone, learned.first),
+    )
+    return FolderOutcome(model, learned.progress)
+
+
+def _with(backbone: Backbone, weights: Tree) -> Backbone:
+    """A copy of a network with other weights."""
+    loaded = copy.deepcopy(backbone)
+    loaded.load_state_dict(named_weights(backbone, weights), strict=False)
+    return loaded

@@ -1,6 +1,9 @@
 """The estimator contract, as in scikit-learn, on PyG graphs."""
 
 import copy
+import hashlib
+import json
+import re
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -15,22 +18,155 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gsebo.data import num_classes, validate
-from gsebo.data.folder import GraphFolder
-from gsebo.data.node_match import NodeKeys
-from gsebo.data.sizes import sized
-from gsebo.data.unseen import refuse_unseen
+from gsebo.data.formats.folder import GraphFolder
+from gsebo.data.splits import refuse_unseen
+from gsebo.data.validate import sized
 from gsebo.errors import InvalidInput
+from gsebo.graph.node_match import NodeKeys
 from gsebo.lookup import normalise
 from gsebo.memory import require_memory
 from gsebo.methods.folder_fit import FolderOutcome, large_probabilities, on_folders
 from gsebo.methods.outcome import Outcome
-from gsebo.methods.parameters import require_count, require_seed
+from gsebo.methods.parameters import require_choice, require_count, require_seed
 from gsebo.methods.prepare import NetworkChoices, resolve_device
 from gsebo.methods.processes import join_others, require_shareable
-from gsebo.methods.run import Run as Run
-from gsebo.methods.scoring import scored_nodes
 from gsebo.training import Checkpoint, Watcher
 from gsebo.training.threads import alike_on_any_threads
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_PLAIN = (bool, int, float, str, tuple, list, type(None))
+
+
+def fingerprint(
+    method: str, parameters: dict[str, Any], data: Data | GraphFolder
+) -> str:
+    """Hash what a fit depends on; labels that it may not read are left out.
+
+    Args:
+        method: Name of the estimator.
+        parameters: Its parameters, the seed that is used among them.
+        data: A validated graph, or one on disk.
+    """
+    text = json.dumps([method, parameters], sort_keys=True, default=_describe)
+    digest = hashlib.sha256(text.encode())
+    if isinstance(data, GraphFolder):
+        named = sorted(data.manifest.arrays.items())
+        parts = (f"{name}:{entry.sha256}" for name, entry in named)
+        digest.update("\n".join(parts).encode())
+        return digest.hexdigest()
+    labelled = data.train_mask | data.val_mask
+    tensors = (data.edge_index, data.train_mask, data.val_mask, data.y[labelled])
+    for tensor in (*_numbers(data.x), *tensors):
+        digest.update(f"{tensor.dtype}{list(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def _numbers(x: Tensor | None) -> tuple[Tensor, ...]:
+    """The tensors that features consist of; a sparse matrix may be huge when dense."""
+    if x is None:
+        return ()
+    if x.layout == torch.strided:
+        return (x,)
+    return x.crow_indices(), x.col_indices(), x.values()
+
+
+def _describe(value: object) -> str:
+    """Say what a parameter is that JSON does not know, the same in every process."""
+    text = _ADDRESS.sub("", repr(value))
+    if not isinstance(value, nn.Module):
+        return text
+    # The repr of a module leaves out most of what its constructor stored.
+    for module in value.modules():
+        stored = {
+            name: each
+            for name, each in vars(module).items()
+            if isinstance(each, _PLAIN) and not name.startswith("_")
+        }
+        stored.pop("training", None)
+        text += f"\n{type(module).__qualname__} {sorted(stored.items())}"
+    return _ADDRESS.sub("", text)
+
+
+@final
+class Run:
+    """One call of ``fit``: its seed, device and what goes with it."""
+
+    def __init__(
+        self,
+        estimator: BaseEstimator,
+        data: Data | GraphFolder,
+        seed: int,
+        device: torch.device,
+        checkpoint: Checkpoint | None,
+        watcher: Watcher | None,
+    ) -> None:
+        self.seed = seed
+        self.device = device
+        self.checkpoint = checkpoint
+        self.watcher = watcher
+        self._estimator = estimator
+        self._data = data
+
+    def stage(self, number: int) -> "Run":
+        """The same run in one of several trainings, each with its own checkpoint."""
+        checkpoint = self.checkpoint and self.checkpoint.stage(number)
+        return Run(
+            self._estimator,
+            self._data,
+            self.seed,
+            self.device,
+            checkpoint,
+            self.watcher,
+        )
+
+    def watched_by(self, watcher: Watcher | None) -> "Run":
+        """The same run with another watcher, and without a checkpoint."""
+        return Run(self._estimator, self._data, self.seed, self.device, None, watcher)
+
+    def fingerprint(self) -> str:
+        """Hash of graph, parameters and seed; only worth computing for a checkpoint."""
+        if self.checkpoint is None:
+            return ""
+        parameters = self._estimator.get_params(deep=False)
+        parameters["random_state"] = self.seed
+        parameters.pop("device")
+        # Where numbers are kept makes no difference to them either.
+        parameters.pop("shard_strengths", None)
+        name = type(self._estimator).__name__
+        return fingerprint(name, parameters, self._data)
+
+
+def scored_nodes(data: Data, mask: str | Tensor) -> Tensor:
+    """Return the mask called ``mask``, or itself, as bool ``[nodes]`` on the CPU.
+
+    Raises:
+        InvalidInput: It is no such mask, holds no node, or the graph has no labels.
+    """
+    chosen = _named_mask(data, mask) if isinstance(mask, str) else mask
+    num_nodes = int(data.num_nodes)
+    if not isinstance(chosen, Tensor) or chosen.dtype != torch.bool:
+        raise InvalidInput(
+            f"mask={mask!r} given; expected 'test', 'val', 'train' or a bool tensor."
+        )
+    for name, tensor in (("mask", chosen), ("y", data.y)):
+        shape = None if tensor is None else list(tensor.shape)
+        if shape != [num_nodes]:
+            raise InvalidInput(
+                f"{name} has shape {shape}; expected [{num_nodes}], one for each node."
+            )
+    if not bool(chosen.any()):
+        raise InvalidInput("the mask holds no node; expected at least one to score.")
+    return chosen.cpu()
+
+
+def _named_mask(data: Data, name: str) -> Tensor:
+    require_choice("mask", name, ("test", "val", "train"))
+    key = f"{name}_mask"
+    if key not in data or data[key] is None:
+        raise InvalidInput(f"the graph has no {key}; expected one to score on.")
+    mask: Tensor = data[key]
+    return mask
 
 
 class GraphClassifier(BaseEstimator, ABC):
@@ -294,8 +430,8 @@ class GraphClassifier(BaseEstimator, ABC):
             folder: Where to; it is made if it does not exist.
             dataset: Name or path of the graph, to be remembered with the model.
         """
-        from gsebo.methods.large_files import save_large_model
-        from gsebo.methods.persistence import save_model
+        from gsebo.methods.files.large import save_large_model
+        from gsebo.methods.files.persistence import save_model
 
         if hasattr(self, "large_model_"):
             save_large_model(self, Path(folder), dataset)

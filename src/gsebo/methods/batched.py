@@ -11,19 +11,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gsebo.backbone import Backbone
-from gsebo.data.arrays import GraphArrays
-from gsebo.data.column_files import open_output
-from gsebo.data.mapped import release
-from gsebo.data.scratch_folder import ScratchFolder
+from gsebo.data.formats.npy_stream import open_output
+from gsebo.distributed.process_group import current_group
+from gsebo.distributed.tables import EntryTable, entry_table
 from gsebo.errors import InvalidInput
+from gsebo.graph.arrays import GraphArrays
+from gsebo.graph.mapped import ScratchFolder, release
+from gsebo.loader.registry import make_sampler
+from gsebo.loader.sampler import Sampler
 from gsebo.methods.parameters import require_count, require_flag
+from gsebo.nn import Backbone
 from gsebo.structure.in_parts import StructureInParts
-from gsebo.training.batches.batched_graph import BatchedGraph, Nodes
-from gsebo.training.batches.registry import make_sampler
-from gsebo.training.batches.sampler import Sampler
-from gsebo.training.distributed.process_group import current_group
-from gsebo.training.distributed.tables import EntryTable, entry_table
+from gsebo.training.batched_graph import BatchedGraph, Nodes
 
 Array = NDArray[Any]
 

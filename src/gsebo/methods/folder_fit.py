@@ -14,18 +14,17 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gsebo.backbone import Backbone
 from gsebo.data import validate
-from gsebo.data.arrays import CSRArrays, GraphArrays
-from gsebo.data.folder import GraphFolder
-from gsebo.data.folder_arrays import checksums
-from gsebo.data.folder_manifest import Manifest
+from gsebo.data.formats.folder import GraphFolder, checksums
+from gsebo.data.formats.manifest import Manifest
 from gsebo.errors import InvalidInput, escaped
+from gsebo.graph.arrays import CSRArrays, GraphArrays
 from gsebo.memory import require_memory
-from gsebo.methods.large_model import LargeModel, Room
 from gsebo.methods.prepare import NetworkChoices
+from gsebo.model.large import LargeModel, Room
+from gsebo.model.layerwise import require_layers
+from gsebo.nn import Backbone
 from gsebo.training import Progress
-from gsebo.training.layerwise import require_layers
 
 if TYPE_CHECKING:
     from gsebo.methods.base import Run

@@ -1,17 +1,97 @@
 """Which labelled nodes a structure is learned from, and what is known without edges."""
 
+import copy
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, final
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
 from gsebo.errors import InvalidInput
-from gsebo.methods.folds import deal
 from gsebo.methods.plain_training import PlainTraining, probabilities
 from gsebo.methods.prepare import NetworkChoices, PreparedGraph
 from gsebo.training import Division, Folds, Redrawn
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """One division of the labelled nodes.
+
+    Attributes:
+        held_out: Nodes that decide, int64 ``[nodes]``.
+        train: Nodes to train on.
+        val: Nodes to validate on while training; may be empty.
+    """
+
+    held_out: Tensor
+    train: Tensor
+    val: Tensor
+
+    def for_length(self, data: Data) -> Data:
+        """The graph with all other labels to train on, watched on the held-out ones."""
+        return _with_masks(data, torch.cat([self.train, self.val]), self.held_out)
+
+    def for_method(self, data: Data) -> Data:
+        """The graph without the labels that are held out."""
+        hidden = _with_masks(data, self.train, self.val)
+        hidden.y = data.y.clone()
+        hidden.y[self.held_out] = -1
+        return hidden
+
+
+def deal(data: Data, num_folds: int, seed: int) -> list[Fold]:
+    """Deal the training and validation nodes of each class into folds.
+
+    Every node of a class with at least two labelled nodes is held out once; the only
+    node of a class never is, so that every class can be learned. What is not held out
+    is divided, class by class, in the proportion of the given masks.
+
+    Args:
+        data: A validated graph.
+        num_folds: At most how many; folds without any node are left out.
+        seed: Of the shuffling.
+    """
+    labelled = (data.train_mask | data.val_mask).nonzero().squeeze(-1).cpu()
+    share = float(data.train_mask.sum()) / len(labelled)
+    generator = torch.Generator().manual_seed(seed)
+    order = labelled[torch.randperm(len(labelled), generator=generator)]
+    labels = data.y.cpu()[order]
+    fold = torch.full_like(order, -1)
+    dealt = 0
+    for label in torch.unique(labels).tolist():
+        members = (labels == label).nonzero().squeeze(-1)
+        if len(members) > 1:
+            # Go on where the last class ended, so that all folds are of one size.
+            fold[members] = (dealt + torch.arange(len(members))) % num_folds
+            dealt += len(members)
+    return [
+        _fold(order, labels, fold == number, share)
+        for number in range(num_folds)
+        if bool((fold == number).any())
+    ]
+
+
+def _fold(order: Tensor, labels: Tensor, held_out: Tensor, share: float) -> Fold:
+    trains = torch.zeros_like(held_out)
+    for label in torch.unique(labels).tolist():
+        members = (~held_out & (labels == label)).nonzero().squeeze(-1)
+        wanted = round(share * len(members))
+        trains[members[: max(1, min(wanted, len(members) - 1))]] = True
+    parts = (held_out, ~held_out & trains, ~held_out & ~trains)
+    return Fold(*(order[part].sort().values for part in parts))
+
+
+def _with_masks(data: Data, train: Tensor, val: Tensor) -> Data:
+    changed = copy.copy(data)
+    for key, nodes in (("train_mask", train), ("val_mask", val)):
+        mask = torch.zeros_like(data.train_mask)
+        mask[nodes.to(mask.device)] = True
+        changed[key] = mask
+    return changed
+
 
 LabelUse = Literal["folds", "cross", "fixed"]
 

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from gsebo.backbone import Backbone, PyGBackbone, make_backbone
-from gsebo.data import canonicalise, num_classes
+from gsebo.data import num_classes
 from gsebo.errors import InvalidInput
+from gsebo.graph import Topology, canonicalise
 from gsebo.methods.parameters import require_count, require_share
+from gsebo.nn import Backbone, PyGBackbone, make_backbone
 from gsebo.sparse import make_features
-from gsebo.structure import Ground, Structure, Topology
+from gsebo.structure import Ground, Structure
 from gsebo.training import NodeClassification, Task
 
 

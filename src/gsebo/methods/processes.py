@@ -4,9 +4,9 @@ import torch
 from sklearn.base import BaseEstimator
 
 from gsebo.bilevel import make_hypergradient
+from gsebo.distributed.launch import launched
+from gsebo.distributed.process_group import current_group
 from gsebo.errors import InvalidInput
-from gsebo.training.distributed.launch import launched
-from gsebo.training.distributed.process_group import current_group
 
 
 def require_shareable(estimator: BaseEstimator) -> None:

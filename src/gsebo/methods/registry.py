@@ -2,28 +2,30 @@
 
 from dataclasses import dataclass
 
-from gsebo.methods.adaedge import AdaEdge
 from gsebo.methods.amortised import Amortised
-from gsebo.methods.auto import Auto
+from gsebo.methods.auto.auto import Auto
 from gsebo.methods.base import GraphClassifier
-from gsebo.methods.bgcn import BGCN
-from gsebo.methods.dropedge import DropEdge
-from gsebo.methods.frozen import Frozen
-from gsebo.methods.gaug_m import GAugM
-from gsebo.methods.gaug_o import GAugO
+from gsebo.methods.baselines.adaedge import AdaEdge
+from gsebo.methods.baselines.bgcn import BGCN
+from gsebo.methods.baselines.dropedge import DropEdge
+from gsebo.methods.baselines.gaug_m import GAugM
+from gsebo.methods.baselines.gaug_o import GAugO
+from gsebo.methods.baselines.idgl import IDGL
+from gsebo.methods.baselines.lds import LDS
+from gsebo.methods.baselines.magna import MAGNA
+from gsebo.methods.baselines.neuralsparse import NeuralSparse
+from gsebo.methods.baselines.prognn import ProGNN
+from gsebo.methods.baselines.ptdnet import PTDNet
+from gsebo.methods.baselines.vgcn import VGCN
+from gsebo.methods.controls import (
+    Frozen,
+    MLPControl,
+    Retrain,
+    SingleLevel,
+    TrainVal,
+    Vanilla,
+)
 from gsebo.methods.gsebo import GSEBO
-from gsebo.methods.idgl import IDGL
-from gsebo.methods.lds import LDS
-from gsebo.methods.magna import MAGNA
-from gsebo.methods.mlp_control import MLPControl
-from gsebo.methods.neuralsparse import NeuralSparse
-from gsebo.methods.prognn import ProGNN
-from gsebo.methods.ptdnet import PTDNet
-from gsebo.methods.retrain import Retrain
-from gsebo.methods.single_level import SingleLevel
-from gsebo.methods.train_val import TrainVal
-from gsebo.methods.vanilla import Vanilla
-from gsebo.methods.vgcn import VGCN
 
 
 @dataclass(frozen=True)

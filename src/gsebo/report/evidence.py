@@ -1,8 +1,151 @@
 """The stored results behind a table or figure."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
+import numpy as np
+from numpy.typing import NDArray
+
+from gsebo.data import NOISE_KINDS, NoiseSpec, noise_parts
+from gsebo.data.noise.kinds import INTER_CLASS
 from gsebo.experiments import Cell, Plan, Recipe, Result, Store, Tuning, make_plan
+from gsebo.experiments.expand import places
+from gsebo.experiments.result import GroupName, GroupOutcome
+from gsebo.report.tables.summary import Summary
+
+Levels = Mapping[str, tuple[NoiseSpec, ...]]
+
+
+def levels_by_kind(noise: Iterable[NoiseSpec]) -> Levels:
+    """Sort noise by its kind and level; the graph without any is level 0 of all kinds.
+
+    >>> levels_by_kind([0, "removed:50", "removed:9", "labels:10"])
+    {'removed': (0, 'removed:9', 'removed:50'), 'labels': (0, 'labels:10')}
+    >>> levels_by_kind([1000, 0]), levels_by_kind([0])
+    ({'inter_class': (0, 1000)}, {'inter_class': (0,)})
+    """
+    ascending = sorted(set(noise), key=lambda one: noise_parts(one)[1])
+    kinds = {noise_parts(one)[0] for one in ascending if one} or {INTER_CLASS}
+    return {
+        kind: tuple(one for one in ascending if not one or noise_parts(one)[0] == kind)
+        for kind in NOISE_KINDS
+        if kind in kinds
+    }
+
+
+def measured_by(kind: str) -> str:
+    """Say what the levels of a kind of noise are.
+
+    >>> measured_by("inter_class"), measured_by("removed")
+    ('the number of false edges', 'the share of edges removed')
+    """
+    measure = "share" if NOISE_KINDS[kind].in_percent else "number"
+    return f"the {measure} of {NOISE_KINDS[kind].words}"
+
+
+GROUPS: tuple[GroupName, ...] = ("within", "between", "false")
+
+
+@dataclass(frozen=True)
+class EdgeGroup:
+    """A group of edges over all layers and seeds.
+
+    Attributes:
+        share: Percent of the group's edges in each bar, mean over seeds.
+        ratio: Strength relative to the start.
+        zero: Percent of the edges that have no strength left, mean over seeds.
+    """
+
+    share: NDArray[np.float64]
+    ratio: Summary
+    zero: float
+
+
+def edge_groups(results: Mapping[int, Result]) -> dict[str, EdgeGroup]:
+    """Pool what is stored of a cell, by the name of the group."""
+    found: dict[str, EdgeGroup] = {}
+    for name in GROUPS:
+        shares, zeros = [], []
+        ratios: dict[int, float] = {}
+        for seed, result in results.items():
+            groups = (layer[name] for layer in result.edges or () if name in layer)
+            # Without any edge that had a strength at the start there is no mean.
+            layers = [group for group in groups if group["mean"] is not None]
+            if not layers:
+                continue
+            bars = np.array([layer["histogram"] for layer in layers], dtype=np.float64)
+            shares.append(100 * bars.sum(axis=0) / bars.sum())
+            zeros.append(float(np.mean([_zero(layer) for layer in layers])))
+            ratios[seed] = float(np.mean([layer["mean"] for layer in layers]))
+        if ratio := Summary.of(ratios):
+            share = np.mean(shares, axis=0)
+            found[name] = EdgeGroup(share, ratio, float(np.mean(zeros)))
+    return found
+
+
+def _zero(layer: GroupOutcome) -> float:
+    return 100 * layer["zero"] / layer["count"]
+
+
+Numbers = NDArray[np.float64]
+
+
+def mean_curve(
+    results: Mapping[int, Result], name: str
+) -> tuple[Numbers, Numbers, Numbers] | None:
+    """Steps of the weights, and mean and standard deviation of a figure over seeds.
+
+    Args:
+        results: By seed; those without curves do not count.
+        name: Of the figure, such as ``"train_loss"``.
+
+    Returns:
+        As far as the shortest of the curves goes; ``None`` without any.
+    """
+    curves = [one.curves for one in results.values() if one.curves]
+    if not curves:
+        return None
+    length = min(len(curve["inner_steps"]) for curve in curves)
+    steps = np.array(curves[0]["inner_steps"][:length], dtype=np.float64)
+    columns = (cast(Mapping[str, list[float]], curve)[name] for curve in curves)
+    values = np.array([column[:length] for column in columns])
+    spread = values.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros(length)
+    return steps, values.mean(axis=0), spread
+
+
+@dataclass(frozen=True)
+class Outline:
+    """The names in a recipe, each once, in its order.
+
+    Attributes:
+        methods: Of the methods.
+        rows: Of the networks.
+        datasets: Of the datasets.
+        noise: Levels of each kind of noise, ascending.
+    """
+
+    methods: tuple[str, ...]
+    rows: tuple[str, ...]
+    datasets: tuple[str, ...]
+    noise: Levels
+
+    @property
+    def false_edges(self) -> tuple[int, ...]:
+        """Numbers of false edges between classes, ascending; other noise left out."""
+        levels = self.noise.get(INTER_CLASS, (0,))
+        return tuple(level for level in levels if isinstance(level, int))
+
+
+def outline(recipe: Recipe) -> Outline:
+    """List all names of a recipe."""
+    found = [place for block in recipe.blocks for place in places(block)]
+    return Outline(
+        methods=tuple(dict.fromkeys(method for method, _, _ in found)),
+        rows=tuple(dict.fromkeys(row for _, row, _ in found)),
+        datasets=tuple(dict.fromkeys(dataset for _, _, dataset in found)),
+        noise=levels_by_kind(one for block in recipe.blocks for one in block.noise),
+    )
 
 
 @dataclass(frozen=True)
@@ -55,3 +198,32 @@ def gather(recipe: Recipe, store: Store, *, seeds: int | None = None) -> Evidenc
         else:
             failed[result.key] = result
     return Evidence(recipe, plan, results, tuple(failed.values()), len(missing))
+
+
+def gaps(evidence: Evidence, name: str | None = None) -> list[str]:
+    """Say how many trials are not stored, and how many failed.
+
+    Args:
+        evidence: What is stored.
+        name: What ``gsebo run`` knows the recipe by. Without it only numbers are told.
+    """
+    sentences = []
+    if evidence.missing:
+        command = f": `gsebo run {name}` runs them" if name else ""
+        sentences.append(f"{_missing(evidence)}{command}.")
+    if evidence.failed:
+        number, first = len(evidence.failed), evidence.failed[0]
+        reason = f", the first is {first.trial}: {first.error}" if name else ""
+        sentences.append(f"{number} trial{'s' if number > 1 else ''} failed{reason}.")
+    sentences += [f"Nothing can be run: {text}" for text in evidence.plan.hopeless]
+    return sentences
+
+
+def _missing(evidence: Evidence) -> str:
+    if searched := len({planned.trial.key for planned in evidence.plan.first}):
+        search = "of a search that decides what else is run"
+        if searched == evidence.missing:
+            return f"{searched} trials {search} are not stored"
+        return f"{evidence.missing} trials are not stored, {searched} of them {search}"
+    total = len({planned.trial.key for planned in evidence.plan.trials})
+    return f"{evidence.missing} of {total} trials are not stored"

@@ -1,5 +1,79 @@
 """Names as people read them, for tables, figures and pages."""
 
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+import gsebo.experiments
+from gsebo.schema import Name, Record, Size, read_toml_as
+
+_FILE = Path(gsebo.experiments.__file__).parent / "published.toml"
+_Percent = Annotated[float, Meta(ge=0, le=100)]
+_Rows = dict[Name, dict[Name, list[tuple[_Percent, _Percent]]]]
+
+
+class _Gains(Record, frozen=True, kw_only=True):
+    """By how much GSEBO beats vanilla, and where."""
+
+    noise: Size
+    dataset: Name
+    gains: dict[Name, float]
+
+
+class _Published(Record, frozen=True, kw_only=True):
+    """What the file consists of, as it says itself."""
+
+    datasets: list[Name]
+    table1: _Rows
+    table2: _Rows
+    robustness: _Gains
+    recipes: dict[Name, list[Literal["table1", "table2"]]]
+    printed_as: dict[Name, Name]
+
+
+def published_figure(
+    recipe: str, row: str, method: str, dataset: str
+) -> tuple[float, float] | None:
+    """Mean and standard deviation in percent that the paper prints.
+
+    Args:
+        recipe: Name of the recipe; of most, nothing was printed.
+        row: Name of the backbone.
+        method: Name of the method.
+        dataset: Name of the dataset, which has no false edges.
+    """
+    content = _published()
+    same = content.printed_as
+    if dataset not in content.datasets:
+        return None
+    place = content.datasets.index(dataset)
+    for table in content.recipes.get(recipe, ()):
+        tables: _Rows = getattr(content, table)
+        rows = tables.get(same.get(row, row), {})
+        if printed := rows.get(same.get(method, method)):
+            return printed[place]
+    return None
+
+
+def published_gain(row: str) -> float | None:
+    """By how many percent GSEBO beats vanilla at :func:`gain_place`."""
+    content = _published()
+    return content.robustness.gains.get(content.printed_as.get(row, row))
+
+
+def gain_place() -> tuple[str, int]:
+    """The dataset and the number of false edges of :func:`published_gain`."""
+    place = _published().robustness
+    return place.dataset, place.noise
+
+
+@cache
+def _published() -> _Published:
+    return read_toml_as(_Published, _FILE, "the paper's figures")
+
+
 _METHODS = {
     "gsebo": "GSEBO",
     "train_val": "train + val",

@@ -3,6 +3,7 @@
 from gsebo.sparse.complete import CompletePattern as CompletePattern
 from gsebo.sparse.dropout import Noise as Noise
 from gsebo.sparse.dropout import dropout as dropout
+from gsebo.sparse.dropout import uniform as uniform
 from gsebo.sparse.features import SparseFeatures as SparseFeatures
 from gsebo.sparse.features import make_features as make_features
 from gsebo.sparse.kernels import reference_kernels as reference_kernels
@@ -12,4 +13,4 @@ from gsebo.sparse.operators import row_sum as row_sum
 from gsebo.sparse.operators import sddmm as sddmm
 from gsebo.sparse.operators import spmm as spmm
 from gsebo.sparse.pattern import Pattern as Pattern
-from gsebo.sparse.random import uniform as uniform
+from gsebo.sparse.symbol import Untraceable as Untraceable

@@ -4,8 +4,10 @@ Nothing has to be stored to replay a training step, a run does not depend on the
 of threads, and every device draws the same mask.
 """
 
+import math
 from typing import NamedTuple, overload
 
+import torch
 from torch import Tensor
 
 from gsebo.errors import InvalidInput
@@ -78,3 +80,23 @@ def _mix(h: int) -> int:
     h ^= h >> 15
     h = (h * 0x846CA68B) & _WORD
     return h ^ (h >> 16)
+
+
+def uniform(shape: tuple[int, ...], noise: Noise, site: int, like: Tensor) -> Tensor:
+    """Draw numbers in the open interval (0, 1), the same on every device.
+
+    Args:
+        shape: Of the result.
+        noise: Seed and step.
+        site: Number of the place, so that no two share their numbers.
+        like: Gives device and type.
+
+    >>> uniform((2,), Noise(0, 1), 3, torch.empty(0)) > 0
+    tensor([True, True])
+    """
+    # The middles of 2^bits intervals are neither 0 nor 1. With one bit more, single
+    # precision would round the largest up to 1.
+    bits = 23 if like.dtype == torch.float32 else 32
+    kernels = kernels_for(like)
+    drawn: Tensor = kernels.uniform(math.prod(shape), bits, noise.keys(site), like)
+    return drawn.view(shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gsebo.sparse.operators import spmm
+from gsebo.sparse.operators import row_sum, spmm
 from gsebo.sparse.pattern import Pattern
 
 # On features of Cora's size the two products break even here with 128 columns, and the
@@ -84,3 +84,21 @@ def features_as_stored(
         torch.arange(columns.numel(), dtype=index),
     )
     return SparseFeatures(pattern.to(device), x.values().to(device, dtype))
+
+
+def unit_rows(matrix: Tensor | SparseFeatures) -> Tensor | SparseFeatures:
+    """Divide every row by its length; rows of zeros stay zero.
+
+    >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000]])
+    """
+    if isinstance(matrix, Tensor):
+        return matrix * _inverse_root(matrix.square().sum(-1, keepdim=True))
+    scale = _inverse_root(row_sum(matrix.pattern, matrix.values.square()))
+    scaled = matrix.values * scale[matrix.pattern.row_of_entry]
+    return SparseFeatures(matrix.pattern, scaled)
+
+
+def _inverse_root(squares: Tensor) -> Tensor:
+    return torch.where(squares > 0, squares, 1).rsqrt()

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from gsebo.errors import InvalidInput
@@ -201,3 +203,95 @@ def _inside(name: str, index: Tensor, size: int) -> Tensor:
                 f"{name} run from {low} to {high}, expected 0 to {size - 1}"
             )
     return index
+
+
+Array = NDArray[Any]
+
+
+def sorted_pattern(
+    rows: Tensor, columns: Tensor, size: int, *, loops: bool, device: torch.device | str
+) -> Pattern:
+    """Build a square pattern with its transpose.
+
+    It is that of :meth:`Pattern.from_positions`, for graphs that are looked at once:
+    nothing is sorted.
+
+    Args:
+        rows: Row of each entry, int64 ``[entries]`` on the CPU.
+        columns: Column of each; sorted by row and column, each position once.
+        size: Number of rows and of columns.
+        loops: Whether ``size`` further entries follow, those of the diagonal, which
+            are not among the positions given.
+        device: Where the pattern is to lie.
+
+    >>> pattern = sorted_pattern(
+    ...     torch.tensor([0]), torch.tensor([1]), 2, loops=True, device="cpu"
+    ... )
+    >>> pattern.columns.tolist(), pattern.entries.tolist()
+    ([0, 1, 1], [1, 0, 2])
+    """
+    row, column = rows.numpy(), columns.numpy()
+    order = np.arange(len(row))
+    if loops:
+        diagonal = np.arange(size)
+        row = np.concatenate([row, diagonal])
+        column = np.concatenate([column, diagonal])
+        # Two runs that are sorted: this algorithm only merges them.
+        order = np.argsort(row * size + column, kind="stable")
+    indptr = np.zeros(size + 1, np.int64)
+    np.cumsum(np.bincount(row, minlength=size), out=indptr[1:])
+    largest = max(len(row), size)
+    index = np.int64 if Pattern.index_dtype(largest) == torch.int64 else np.int32
+    stored, entries = column[order].astype(index), order.astype(index)
+    turned = csr_matrix((entries, stored, indptr), shape=(size, size)).tocsc()
+    turned_indptr = turned.indptr.astype(np.int64)
+    turned_stored = turned.indices.astype(index, copy=False)
+    pattern = _pattern(size, indptr, stored, entries, device)
+    pattern.with_transpose(
+        _pattern(size, turned_indptr, turned_stored, turned.data, device)
+    )
+    # They are known here, and all that asks for strengths asks for them.
+    pattern.__dict__["row_of_entry"] = torch.from_numpy(row).to(device)
+    pattern.__dict__["column_of_entry"] = torch.from_numpy(column).to(device)
+    return pattern
+
+
+def _pattern(
+    size: int, indptr: Array, columns: Array, entries: Array, device: torch.device | str
+) -> Pattern:
+    parts = (torch.from_numpy(part).to(device) for part in (indptr, columns, entries))
+    return Pattern(size, size, *parts)
+
+
+def subpattern(pattern: Pattern, kept: Tensor) -> Pattern:
+    """Leave out the entries that are not ``kept``; the others keep their order.
+
+    The transpose comes with it, by the same linear pass. It is for training steps that
+    see another graph each: nothing is sorted.
+
+    Args:
+        pattern: Positions of all entries.
+        kept: bool ``[entries]``.
+
+    >>> pattern = Pattern.from_positions(torch.tensor([1, 0]), torch.tensor([0, 1]), 2)
+    >>> subpattern(pattern, torch.tensor([False, True])).row_of_entry.tolist()
+    [0]
+    """
+    number = kept.cumsum(0) - 1
+    part = _rows_of_kept(pattern, kept, number)
+    return part.with_transpose(_rows_of_kept(pattern.T, kept, number))
+
+
+def _rows_of_kept(pattern: Pattern, kept: Tensor, number: Tensor) -> Pattern:
+    """The kept entries, row by row, under their new numbers."""
+    stays = kept.index_select(0, pattern.entries)
+    chosen = stays.nonzero().squeeze(-1)
+    before = torch.nn.functional.pad(stays.cumsum(0), (1, 0))
+    entries = number.index_select(0, pattern.entries.index_select(0, chosen))
+    return Pattern(
+        pattern.num_rows,
+        pattern.num_columns,
+        before.index_select(0, pattern.indptr),
+        pattern.columns.index_select(0, chosen),
+        entries.to(pattern.entries.dtype),
+    )

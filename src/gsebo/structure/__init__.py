@@ -1,12 +1,10 @@
 """What the strength of an edge is."""
 
 from gsebo.structure.amortised import AmortisedStrength as AmortisedStrength
+from gsebo.structure.base import Fixed as Fixed
 from gsebo.structure.base import Ground as Ground
 from gsebo.structure.base import Predictions as Predictions
 from gsebo.structure.base import Structure as Structure
 from gsebo.structure.edge_strength import EdgeStrength as EdgeStrength
-from gsebo.structure.fixed import Fixed as Fixed
-from gsebo.structure.propagation import Propagation as Propagation
 from gsebo.structure.registry import STRUCTURES as STRUCTURES
 from gsebo.structure.registry import make_structure as make_structure
-from gsebo.structure.topology import Topology as Topology

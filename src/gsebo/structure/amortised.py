@@ -10,23 +10,87 @@ zero, so that every edge begins with weight 1. Self-loops always weigh 1, and th
 network's own normalisation turns weights into strengths, differentiably.
 """
 
+from __future__ import annotations
+
 from typing import final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gsebo.files import Form
-from gsebo.sparse import Pattern, SparseFeatures
-from gsebo.structure.agreement import NUM_AGREEMENTS, Agreements
+from gsebo.graph.arrays import GraphArrays
+from gsebo.graph.chunks import features_of
+from gsebo.graph.mapped import gather_rows
+from gsebo.graph.topology import Topology
+from gsebo.sparse import Pattern, SparseFeatures, sddmm
 from gsebo.structure.base import Ground, Normalise, Predictions, Structure
 from gsebo.structure.evidence import (
     EVIDENCE,
+    Features,
     FeatureWeights,
     edge_evidence,
     evidence_columns,
+    raw_evidence,
 )
-from gsebo.structure.in_parts import PartGround
-from gsebo.structure.topology import Topology
+from gsebo.structure.in_parts import PartGround, StructureInParts
+
+_PREDICTORS = 2
+_PER_PREDICTOR = 3
+NUM_AGREEMENTS = _PREDICTORS * _PER_PREDICTOR
+"""Numbers that predictions by two predictors say of an edge."""
+# Predictions whose agreement is remembered: the guesses and predictions of a round.
+_REMEMBERED = 12
+
+
+@final
+class Agreements:
+    """What predictions say of edges; the last ones are remembered."""
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[Topology, Tensor, Tensor]] = []
+
+    def of(self, graph: Topology, state: Predictions | None, like: Tensor) -> Tensor:
+        """Agreement and confidence, ``[edges, numbers]``.
+
+        Args:
+            graph: The entries.
+            state: Class probabilities of its nodes by two predictors; without any, all
+                numbers are zero.
+            like: Gives device and type.
+        """
+        if state is None:
+            return like.new_zeros(graph.num_edges, NUM_AGREEMENTS)
+        return torch.cat([self._columns(graph, one) for one in state], dim=-1)
+
+    def forget(self) -> None:
+        """Let go of the predictions that were looked at."""
+        self._seen = []
+
+    def _columns(self, graph: Topology, predicted: Tensor) -> Tensor:
+        # Asked several times in an outer step, and for a guess in every one.
+        for place, (where, what, columns) in enumerate(self._seen):
+            if where is graph and what is predicted:
+                self._seen.append(self._seen.pop(place))
+                return columns
+        columns = _agreement(graph, predicted)
+        self._seen = [*self._seen[1 - _REMEMBERED :], (graph, predicted, columns)]
+        return columns
+
+
+@torch.no_grad()
+def _agreement(graph: Topology, predicted: Tensor) -> Tensor:
+    edges = slice(0, graph.num_edges)
+    target = graph.pattern.row_of_entry[edges]
+    source = graph.pattern.column_of_entry[edges]
+    predicted = predicted.contiguous()
+    agree = sddmm(graph.pattern, predicted, predicted)[edges]
+    sure = predicted.amax(dim=-1)
+    ends = sure[target], sure[source]
+    columns = [agree, torch.minimum(*ends), torch.maximum(*ends)]
+    return 2 * torch.stack(columns, dim=-1) - 1
+
 
 # An edge starts at 0.88 of what it could weigh: room to grow, and no flat sigmoid.
 _BIAS = 2.0
@@ -166,7 +230,7 @@ class AmortisedStrength(Structure):
         self.shift = nn.Parameter(like.new_zeros(*lead, 1, channels))
         self.output = nn.Parameter(like.new_zeros(*lead, channels, 1))
 
-    def over(self, ground: PartGround, raw: Tensor) -> "AmortisedStrength":
+    def over(self, ground: PartGround, raw: Tensor) -> AmortisedStrength:
         """The same function on a part of the graph that it was measured on.
 
         Args:
@@ -308,3 +372,91 @@ def _sigmoid_at_bias() -> float:
 def _weight(score: Tensor) -> Tensor:
     """1 at the bias, so that the start is the vanilla graph."""
     return torch.sigmoid(score) / _sigmoid_at_bias()
+
+
+Numbers = NDArray[np.int64]
+
+# The units of features and evidence are measured on so many nodes and edges at most.
+_MEASURED = 2**17
+# Of so many edges all evidence is gathered once and kept: some 60 MB.
+_KEPT = 2**21
+_SHARED = ("hidden", "shift", "output")
+
+
+@final
+class AmortisedInParts(StructureInParts):
+    """One function for all edges, and what each has of its own beside it.
+
+    The hidden layer is drawn by torch's seed.
+
+    Args:
+        structure: The function, before it is laid over any graph.
+        arrays: The whole graph.
+        num_layers: Number of propagations of the network.
+        device: Where to compute.
+    """
+
+    def __init__(
+        self,
+        structure: AmortisedStrength,
+        arrays: GraphArrays,
+        num_layers: int,
+        device: torch.device,
+    ) -> None:
+        self.structure = structure
+        self.own = "own" if structure.residual else None
+        self.layers = (num_layers,) if structure.per_layer else ()
+        self._arrays = arrays
+        nodes = _spread(arrays.num_nodes, _MEASURED)
+        rows = features_of(arrays, torch.from_numpy(nodes), arrays.dtype, device)
+        structure.take_feature_weights(FeatureWeights.of(rows))
+        sample = self._sample(_spread(arrays.num_edges, _MEASURED), device)
+        structure.measure(sample, num_layers)
+        self._all: Tensor | None = None
+        if arrays.num_edges <= _MEASURED:
+            self._all = sample
+        elif arrays.num_edges <= _KEPT:
+            self._all = self._sample(np.arange(arrays.num_edges), device)
+
+    def shared(self) -> dict[str, Tensor]:
+        """The parameters of the function."""
+        named = dict(self.structure.named_parameters())
+        return {name: named[name].detach().clone() for name in _SHARED}
+
+    def over(self, ground: PartGround) -> Structure:
+        """Gather the evidence of the edges of a part."""
+        if self._all is not None:
+            return self.structure.over(ground, self._all[ground.edges])
+        edges = ground.graph.graph.edge_index
+        raw = self._raw(ground.features, edges, ground.nodes)
+        return self.structure.over(ground, raw)
+
+    def project(self, outer: dict[str, Tensor], start: Tensor) -> dict[str, Tensor]:
+        """Take off a share of what was learned; everything is allowed."""
+        return self.structure.project(outer)
+
+    def _raw(self, features: Features, edges: Tensor, nodes: Tensor) -> Tensor:
+        structure = self.structure
+        weights = FeatureWeights(structure.centre, structure.scale)
+        found = raw_evidence(
+            self._arrays, features, edges, nodes, weights, structure.columns
+        )
+        # No candidates are among the edges of the graph.
+        return torch.nn.functional.pad(found, (0, 1))
+
+    def _sample(self, edges: Numbers, device: torch.device) -> Tensor:
+        """Evidence of some edges of the whole graph."""
+        arrays = self._arrays
+        source = gather_rows(arrays.source, edges).astype(np.int64)
+        target = np.searchsorted(arrays.indptr, edges, side="right") - 1
+        nodes, local = np.unique(np.stack([source, target]), return_inverse=True)
+        rows = features_of(arrays, torch.from_numpy(nodes), arrays.dtype, device)
+        ends = torch.from_numpy(local.reshape(2, -1))
+        found = self._raw(rows, ends, torch.from_numpy(nodes))
+        arrays.release()
+        return found
+
+
+def _spread(count: int, most: int) -> Numbers:
+    """At most so many numbers below ``count``, evenly spread; all of a few."""
+    return np.arange(count) if count <= most else np.arange(most) * count // most

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from gsebo.errors import InvalidInput
+from gsebo.graph.topology import Topology
 from gsebo.structure.base import Ground, Predictions, Structure
-from gsebo.structure.topology import Topology
 
 InitialStrength = Literal["vanilla", "uniform", "ones", "random"]
 

@@ -9,19 +9,159 @@ For an edge from j to i, with the degrees d of the given graph,
     allocation  sum of 1 / d_k over the common neighbours k
 
 Random false edges rarely close a triangle, and join texts that share only common words.
+
+Evidence of some edges of a graph that is too large to be laid out whole.
+
+It is that of :mod:`~gsebo.structure.evidence`: cosines need the features of the ends
+alone; degrees and common neighbours are read from the arrays of the whole graph.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, final
+from collections.abc import Sequence
+from typing import Any, NamedTuple, final
 
+import numpy as np
 import torch
+from numba import njit, prange
 from torch import Tensor
 
 from gsebo.errors import InvalidInput
+from gsebo.graph.arrays import GraphArrays
+from gsebo.graph.mapped import gather_rows, stretches
 from gsebo.sparse import Pattern, SparseFeatures, row_sum, sddmm
-from gsebo.sparse.overlap import row_overlap
-from gsebo.sparse.unit_rows import unit_rows
+from gsebo.sparse.features import unit_rows
+from gsebo.sparse.kernels.numba_compile import compile_twice, run_kernel
+
+# Of a longer row only so many positions are looked at, evenly spread: two hubs of a
+# large graph would otherwise cost more than all other pairs together.
+_MOST = 256
+
+
+@njit(inline="always")
+def _find(columns, begin, end, wanted):  # type: ignore[no-untyped-def]
+    """Place of ``wanted`` in a sorted stretch, or -1."""
+    low, high = begin, end
+    while low < high:
+        middle = (low + high) // 2
+        if columns[middle] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < end and columns[low] == wanted else -1
+
+
+@njit(inline="always")
+def _shorter_first(indptr, one, other):  # type: ignore[no-untyped-def]
+    """The two rows, that with fewer columns first, and how many of those to look at."""
+    if indptr[one + 1] - indptr[one] > indptr[other + 1] - indptr[other]:
+        one, other = other, one
+    length = indptr[one + 1] - indptr[one]
+    return one, other, length, min(length, _MOST)
+
+
+def _row_overlap(  # type: ignore[no-untyped-def]
+    indptr, columns, entries, values, first, second, out
+):
+    for pair in prange(first.shape[0]):
+        short, long, length, looks = _shorter_first(indptr, first[pair], second[pair])
+        total = 0.0
+        for number in range(looks):
+            k = indptr[short] + number * length // looks
+            found = _find(columns, indptr[long], indptr[long + 1], columns[k])
+            if found >= 0:
+                total += values[entries[k]] * values[entries[found]]
+        out[pair] = total * length / max(looks, 1)
+
+
+def _common_columns(  # type: ignore[no-untyped-def]
+    indptr, columns, first, second, count, share
+):
+    for pair in prange(first.shape[0]):
+        short, long, length, looks = _shorter_first(indptr, first[pair], second[pair])
+        seen, total = 0, 0.0
+        for number in range(looks):
+            k = indptr[short] + number * length // looks
+            wanted = columns[k]
+            if _find(columns, indptr[long], indptr[long + 1], wanted) >= 0:
+                seen += 1
+                total += 1.0 / max(indptr[wanted + 1] - indptr[wanted], 1)
+        scale = length / max(looks, 1)
+        count[pair] = seen * scale
+        share[pair] = total * scale
+
+
+_ROW_OVERLAP = compile_twice(_row_overlap)
+_COMMON_COLUMNS = compile_twice(_common_columns)
+
+
+def overlap_kernel(
+    arrays: tuple[np.ndarray[Any, Any], ...],
+    values: np.ndarray[Any, Any],
+    first: np.ndarray[Any, Any],
+    second: np.ndarray[Any, Any],
+    out: np.ndarray[Any, Any],
+) -> None:
+    """Write the product of the rows ``first[k]`` and ``second[k]`` to ``out[k]``."""
+    average = values.shape[0] // max(arrays[0].shape[0] - 1, 1) + 1
+    work = 8 * average * len(first)
+    run_kernel(_ROW_OVERLAP, work, *arrays, values, first, second, out)
+
+
+def common_columns(
+    indptr: np.ndarray[Any, Any],
+    columns: np.ndarray[Any, Any],
+    first: np.ndarray[Any, Any],
+    second: np.ndarray[Any, Any],
+    count: np.ndarray[Any, Any],
+    share: np.ndarray[Any, Any],
+) -> None:
+    """Count the columns that two rows of a square matrix share, for many pairs.
+
+    It reads nothing as long as the matrix but the matrix itself, which may lie in
+    files.
+
+    Args:
+        indptr: Where each row begins.
+        columns: Sorted in each row.
+        first: Numbers of rows.
+        second: The others of each pair.
+        count: Where the numbers of shared columns are written.
+        share: Where the sums over shared columns of 1 / length of the row of the same
+            number are written.
+    """
+    work = 8 * (len(columns) // max(len(indptr) - 1, 1) + 1) * len(first)
+    run_kernel(_COMMON_COLUMNS, work, indptr, columns, first, second, count, share)
+
+
+@torch.no_grad()
+def row_overlap(matrix: SparseFeatures, first: Tensor, second: Tensor) -> Tensor:
+    """Inner products of pairs of rows, ``[pairs]``.
+
+    The work grows with the stored entries of the shorter row of each pair. Of a row
+    with more than 256, that many are looked at and the sum is scaled up. It runs on the
+    CPU, wherever the matrix lies: it is needed once for a graph.
+
+    Args:
+        matrix: The rows; none holds a column twice.
+        first: Numbers of rows, int64 ``[pairs]``.
+        second: The others of each pair.
+
+    >>> from gsebo.sparse import make_features
+    >>> rows = make_features(torch.eye(5), torch.float32, "cpu")
+    >>> row_overlap(rows, torch.tensor([0, 0]), torch.tensor([0, 1]))
+    tensor([1., 0.])
+    """
+    out = torch.empty(first.numel(), dtype=matrix.dtype)
+    overlap_kernel(
+        matrix.pattern.to("cpu").arrays,
+        matrix.values.detach().cpu().numpy(),
+        first.cpu().numpy(),
+        second.cpu().numpy(),
+        out.numpy(),
+    )
+    return out.to(matrix.device)
+
 
 EVIDENCE = (
     "cosine",
@@ -135,3 +275,71 @@ def evidence_columns(names: str) -> tuple[str, ...]:
             f"{', '.join(EVIDENCE)}, separated by commas."
         )
     return chosen
+
+
+@torch.no_grad()
+def raw_evidence(
+    arrays: GraphArrays,
+    features: Features,
+    edge_index: Tensor,
+    nodes: Tensor,
+    weights: FeatureWeights,
+    columns: Sequence[str] = EVIDENCE,
+) -> Tensor:
+    """Evidence of some edges, not yet scaled, ``[edges, columns]``.
+
+    Args:
+        arrays: The whole graph.
+        features: Of the nodes at hand, whose device and type the result has.
+        edge_index: Local sources and targets of the edges, ``[2, edges]``.
+        nodes: Which nodes of the whole graph are at hand, int64 ``[nodes]``.
+        weights: Of the features.
+        columns: Some of ``EVIDENCE``.
+    """
+    source, target = edge_index.to(features.device)
+    dtype, size = features.dtype, features.shape[0]
+    wanted = set(columns)
+    found: dict[str, Tensor] = {}
+    if wanted & {"cosine", "rarity"}:
+        edges = Pattern.from_positions(target, source, size)
+        if "cosine" in wanted:
+            found["cosine"] = entry_products(unit_rows(features), edges)
+        if "rarity" in wanted:
+            weighed = unit_rows(weights.weigh(features))
+            found["rarity"] = entry_products(weighed, edges)
+    whole = nodes.cpu().numpy()
+    if wanted & {"target_degree", "source_degree"}:
+        degree = torch.from_numpy(arrays.degree(whole)).to(features.device, dtype)
+        logarithm = degree.log1p()
+        found["target_degree"] = logarithm[target]
+        found["source_degree"] = logarithm[source]
+    if wanted & {"common", "allocation"}:
+        ends = nodes.cpu()[edge_index.cpu()]
+        common, allocation = _common_neighbours(arrays, ends, dtype)
+        found["common"] = common.to(features.device).log1p()
+        found["allocation"] = allocation.to(features.device)
+    if not columns:
+        return torch.empty(len(source), 0, dtype=dtype, device=features.device)
+    return torch.stack([found[name] for name in columns], dim=-1)
+
+
+def _common_neighbours(
+    arrays: GraphArrays, ends: Tensor, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """How many senders both ends have, and the sum of 1 / their degree."""
+    source, target = ends.numpy()
+    # Kernels are compiled for plain arrays; a mapped one is seen as such.
+    given = np.asarray(arrays.indptr), np.asarray(arrays.source)
+    # In the order of the file, so that only a stretch of it is in memory at a time.
+    order = np.argsort(source)
+    source, target = source[order], target[order]
+    offsets = gather_rows(arrays.indptr, source) * arrays.source.itemsize
+    found = torch.empty(2, len(source), dtype=dtype)
+    for piece in stretches(offsets):
+        out = found[:, piece].numpy()
+        common_columns(*given, target[piece], source[piece], *out)
+        arrays.release()
+    count, share = torch.empty_like(found).index_copy_(
+        1, torch.from_numpy(order), found
+    )
+    return count, share

@@ -13,10 +13,9 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from gsebo.graph.topology import Topology
 from gsebo.sparse import SparseFeatures
-from gsebo.structure.base import Ground, Normalise, Predictions, Structure
-from gsebo.structure.fixed import Fixed
-from gsebo.structure.topology import Topology
+from gsebo.structure.base import Fixed, Ground, Normalise, Predictions, Structure
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,9 +6,8 @@ from inspect import signature
 from gsebo.errors import InvalidInput
 from gsebo.lookup import lookup
 from gsebo.structure.amortised import AmortisedStrength
-from gsebo.structure.base import Structure
+from gsebo.structure.base import Fixed, Structure
 from gsebo.structure.edge_strength import EdgeStrength
-from gsebo.structure.fixed import Fixed
 
 STRUCTURES: dict[str, type[Structure]] = {
     "edge": EdgeStrength,

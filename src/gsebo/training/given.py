@@ -16,11 +16,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gsebo.bilevel import Optimizer
-from gsebo.training.history import StepRecord
+from gsebo.training.history import Progress, StepRecord
 from gsebo.training.joint import train_joint
 from gsebo.training.loop import LoopSettings
 from gsebo.training.problem import NodeClassification
-from gsebo.training.progress import Progress
 from gsebo.training.stopping import Patience
 
 _STAGE = "given"

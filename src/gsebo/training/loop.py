@@ -1,27 +1,196 @@
-"""The one loop over steps: advance, evaluate, keep the best, stop in time."""
+"""The one loop over steps: advance, evaluate, keep the best, stop in time.
 
+Independent runs on all cores: each worker has its own, nobody waits for anybody.
+
+Threads that share every kernel have to meet after each of them, thousands of times a
+second, and where another process takes a core all wait for it. Workers that train
+different runs meet once, at the end. They are threads, because the kernels do not hold
+Python's lock.
+"""
+
+import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Generic, TypeVar
+from threading import Event
+from typing import Generic, Protocol, TypeVar, final
 
+import torch
 from torch import Tensor
 
 from gsebo.bilevel import Tree
+from gsebo.distributed.group import Alone, Group
 from gsebo.errors import InvalidInput
-from gsebo.sparse.kernels.numba_compile import thread_limit
+from gsebo.sparse.kernels.numba_compile import kernel_threads, thread_limit
 from gsebo.training.checkpoint import Checkpoint
-from gsebo.training.distributed.group import Alone, Group
-from gsebo.training.evaluate import Evaluation, evaluate
-from gsebo.training.history import StepRecord, Watcher
+from gsebo.training.history import Advance, Progress, StepRecord, Watcher
 from gsebo.training.problem import NodeClassification
-from gsebo.training.progress import Advance, Progress
 from gsebo.training.stack import Stack, stackable
 from gsebo.training.stopping import Patience
-from gsebo.training.trainable import Trainable
-from gsebo.training.workers import share_out
+
+
+class Trainable(Protocol):
+    """Something with labelled nodes whose scores can be looked at."""
+
+    @property
+    def labels(self) -> Tensor:
+        """Class of each node."""
+        ...
+
+    @property
+    def inner_nodes(self) -> Tensor:
+        """Nodes that the weights are trained on."""
+        ...
+
+    def scores(self, weights: Tree, outer: Tree) -> Tensor:
+        """Scores of every node without noise, ``[nodes, classes]``."""
+        ...
+
+    def changed_edges(self, outer: Tree, runs: int) -> tuple[Tensor, Tensor]:
+        """How many edges differ from the start, and by which factor on average.
+
+        Args:
+            outer: Parameters of the structure, with a leading axis of runs.
+            runs: Number of runs.
+
+        Returns:
+            Two tensors ``[runs]``; NaN where finding out would take too long.
+        """
+        ...
+
+
+@final
+@dataclass(frozen=True)
+class Evaluation:
+    """Measurements after one step; ``broken`` names what is not finite."""
+
+    train_loss: float
+    val_loss: float
+    train_accuracy: float
+    val_accuracy: float
+    changed_edges: int | None
+    changed_strength: float | None
+    broken: list[str]
+
+
+@torch.no_grad()
+def evaluate(
+    problem: Trainable,
+    stop_nodes: Tensor,
+    taken: Advance,
+    logits: Tensor,
+    group: Group | None = None,
+) -> list[Evaluation]:
+    """Measure every run of a stack; everything has a leading axis of runs.
+
+    Args:
+        problem: Says which nodes count and what their labels are.
+        stop_nodes: Nodes that decide when to stop.
+        taken: The step.
+        logits: Scores of all nodes after the step, ``[runs, nodes, classes]``.
+        group: Who trains together. All get what the first process has measured: who
+            rounds otherwise must not stop at another step.
+    """
+    inner = problem.inner_nodes
+    stop_logits, stop_labels = logits[:, stop_nodes], problem.labels[stop_nodes]
+    changed, strength = problem.changed_edges(taken.belongs, len(logits))
+    numbers = [
+        taken.train_loss,
+        _cross_entropy(stop_logits, stop_labels),
+        _accuracy(logits[:, inner], problem.labels[inner]),
+        _accuracy(stop_logits, stop_labels),
+        changed,
+        strength,
+        _all_finite(logits),
+        *(_all_finite(leaf) for leaf in taken.outer.values()),
+    ]
+    # One tensor, because every number that is fetched alone waits for the device.
+    table = torch.stack([number.to(torch.float64) for number in numbers], dim=-1)
+    if group is not None:
+        table = group.from_first(table)
+    return [_evaluation(*row) for row in table.tolist()]
+
+
+def _evaluation(
+    train_loss: float,
+    val_loss: float,
+    train_accuracy: float,
+    val_accuracy: float,
+    changed_edges: float,
+    changed_strength: float,
+    scores: float,
+    *leaves: float,
+) -> Evaluation:
+    finite = {
+        f"the training loss ({train_loss})": math.isfinite(train_loss),
+        f"the validation loss ({val_loss})": math.isfinite(val_loss),
+        "a node's score": scores == 1,
+        "the structure": all(leaf == 1 for leaf in leaves),
+    }
+    return Evaluation(
+        train_loss,
+        val_loss,
+        train_accuracy,
+        val_accuracy,
+        None if math.isnan(changed_edges) else int(changed_edges),
+        changed_strength if math.isfinite(changed_strength) else None,
+        [what for what, holds in finite.items() if not holds],
+    )
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean over the nodes, one for each run."""
+    own = logits.gather(-1, labels.expand(len(logits), -1).unsqueeze(-1)).squeeze(-1)
+    return (logits.logsumexp(-1) - own).mean(-1)
+
+
+def _accuracy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Share of the nodes whose largest score is at the label, one for each run."""
+    return (logits.argmax(-1) == labels).float().mean(-1)
+
+
+def _all_finite(numbers: Tensor) -> Tensor:
+    # A sum of zeros unless some number times zero is not zero: one pass, no mask.
+    return (numbers * 0).reshape(len(numbers), -1).sum(-1) == 0
+
+
+Item = TypeVar("Item")
+Work = Callable[[list[Item], Callable[[], bool]], None]
+"""Does what is to be done for some items, as long as nobody says to stop."""
+
+
+def share_out(items: Sequence[Item], workers: int, work: Work[Item]) -> None:
+    """Deal ``items`` out to workers and wait for all of them.
+
+    Args:
+        items: What there is to do.
+        workers: How many there are at most.
+        work: Told its items and how to ask whether to stop early.
+    """
+    hands = [list(items[place::workers]) for place in range(min(workers, len(items)))]
+    if len(hands) == 1:
+        work(hands[0], lambda: False)
+        return
+    stop = Event()
+
+    def one(hand: list[Item]) -> None:
+        with kernel_threads(1):
+            work(hand, stop.is_set)
+
+    with ThreadPoolExecutor(len(hands)) as pool:
+        # A thread begins without the settings of the one that started it.
+        jobs = [pool.submit(copy_context().run, one, hand) for hand in hands]
+        try:
+            for job in jobs:
+                job.result()
+        except BaseException:
+            stop.set()
+            raise
+
 
 Problem = TypeVar("Problem", bound=Trainable)
 Step = Callable[[Problem, Progress], Advance]

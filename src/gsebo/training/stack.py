@@ -9,8 +9,8 @@ from torch import Tensor
 from gsebo.bilevel import Iterate, State, Tree
 from gsebo.bilevel.derivatives import Derivatives, HandDifferentiated
 from gsebo.structure import Structure
+from gsebo.training.history import Progress
 from gsebo.training.problem import NodeClassification
-from gsebo.training.progress import Progress
 from gsebo.training.tape_derivatives import Programs, TapeDerivatives
 
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from gsebo.bilevel import Tree
-from gsebo.bilevel.autodiff import vjp
 from gsebo.bilevel.derivatives import Derivatives
+from gsebo.bilevel.problem import vjp
 from gsebo.bilevel.tree import require_grad
 from gsebo.sparse import Noise
-from gsebo.sparse.tape import Program, Reach, Tape, backend, trace
+from gsebo.tape import Program, Reach, Tape, backend, trace
 
 if TYPE_CHECKING:
     from gsebo.training.problem import NodeClassification

@@ -9,7 +9,7 @@ import torch
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 
-from gsebo.data.canonical import canonicalise
+from gsebo.graph.arrays import canonicalise
 
 Rows = list[tuple[int, int]]
 

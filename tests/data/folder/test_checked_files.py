@@ -11,9 +11,9 @@ import pytest
 
 from data.folder.tampering import replace_array
 from gsebo import generate_graph
-from gsebo.data import checked_files, folder_check
-from gsebo.data.folder import GraphFolder
-from gsebo.data.folder_arrays import write_folder
+from gsebo.data.formats import folder_check
+from gsebo.data.formats import folder_check as checked_files
+from gsebo.data.formats.folder import GraphFolder, write_folder
 from gsebo.errors import InvalidInput
 
 

@@ -17,8 +17,8 @@ from data.folder.tables import (
     text_of,
     write_parquet,
 )
-from gsebo.data.convert import TableOptions, convert_tables
-from gsebo.data.edge_sort import EdgeSorter
+from gsebo.data.formats.convert import TableOptions, convert_tables
+from gsebo.data.formats.edge_sort import EdgeSorter
 from gsebo.errors import InvalidInput
 
 

@@ -12,11 +12,10 @@ from torch_geometric.data import Data
 from data.folder.tables import names_in
 from data.folder.tampering import edit, everything
 from gsebo import generate_graph
-from gsebo.data.arrays import CSRArrays, GraphArrays
-from gsebo.data.folder import GraphFolder
-from gsebo.data.folder_arrays import write_folder
-from gsebo.data.folder_manifest import MANIFEST, Manifest
+from gsebo.data.formats.folder import GraphFolder, write_folder
+from gsebo.data.formats.manifest import MANIFEST, Manifest
 from gsebo.errors import InvalidInput
+from gsebo.graph.arrays import CSRArrays, GraphArrays
 
 FLIPS = 300
 
@@ -238,7 +237,7 @@ def test_arrays_that_are_no_graph(
     changes: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for at_once in (1, 2, 2**20):
-        monkeypatch.setattr("gsebo.data.folder_check._VALUES_AT_ONCE", at_once)
+        monkeypatch.setattr("gsebo.data.formats.folder_check._VALUES_AT_ONCE", at_once)
         with pytest.raises(InvalidInput) as refused:
             write_folder(_arrays(**changes), tmp_path / "new" / "g")
         assert said in str(refused.value) and ".partial" not in str(refused.value)

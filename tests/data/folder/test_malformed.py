@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data.folder.tables import names_in, write_parquet
-from gsebo.data.convert import TableOptions, convert_tables
-from gsebo.data.convert_nodes import NodeColumns
+from gsebo.data.formats.convert import TableOptions, convert_tables
+from gsebo.data.formats.convert_nodes import NodeColumns
 from gsebo.errors import InvalidInput
 
 

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data.folder.tables import write_parquet
-from gsebo.data.convert import TableOptions, convert_tables
-from gsebo.data.convert_nodes import NodeColumns
-from gsebo.data.folder import GraphFolder
-from gsebo.data.node_numbers import NodeNumbers, first_repeated
+from gsebo.data.formats.convert import TableOptions, convert_tables
+from gsebo.data.formats.convert_nodes import NodeColumns, NodeNumbers, first_repeated
+from gsebo.data.formats.folder import GraphFolder
 
 NODES = """\
 id;label;width;split;colour;height

@@ -7,7 +7,7 @@ import pytest
 
 from data.folder.tables import names_in
 from gsebo.data import validate
-from gsebo.data.power_law import write_power_law
+from gsebo.data.synthetic.power_law import write_power_law
 from gsebo.errors import InvalidInput
 
 

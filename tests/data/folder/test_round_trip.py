@@ -10,11 +10,16 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from data.folder.tables import canonical_edges, edge_rows, names_in
-from gsebo.data import canonicalise, content_digest, load, load_npz
-from gsebo.data.arrays import CSRArrays, GraphArrays
-from gsebo.data.folder import GraphFolder, is_graph_folder
-from gsebo.data.folder_arrays import checksums, write_folder
+from gsebo.data import content_digest, load, load_npz
+from gsebo.data.formats.folder import (
+    GraphFolder,
+    checksums,
+    is_graph_folder,
+    write_folder,
+)
 from gsebo.errors import InvalidInput
+from gsebo.graph import canonicalise
+from gsebo.graph.arrays import CSRArrays, GraphArrays
 
 
 def in_canonical_order(data: Data) -> Data:

@@ -13,9 +13,16 @@ import pyarrow.parquet as parquet
 import pytest
 
 from data.folder.tables import names_in
-from gsebo.data.column_files import open_output, parquet_writer, write_columns
-from gsebo.data.folder_writer import FolderWriter
-from gsebo.data.npy_stream import NpyReader, NpyWriter, header_of, map_array
+from gsebo.data.formats.folder_writer import FolderWriter
+from gsebo.data.formats.npy_stream import (
+    NpyReader,
+    NpyWriter,
+    header_of,
+    map_array,
+    open_output,
+    parquet_writer,
+    write_columns,
+)
 from gsebo.errors import InvalidInput
 
 STARTS_WITHIN = 120.0
@@ -51,9 +58,10 @@ def test_a_conversion_that_is_killed(tmp_path: Path) -> None:
     # A pipe without an end: the conversion waits for more rows.
     os.mkfifo(tmp_path / "edges.csv")
     code = (
-        "import sys; from gsebo.data import table_rows; "
+        "import sys; from gsebo.data.formats import table_rows; "
         "table_rows.require_regular = lambda *_: None; "
-        "from gsebo.data.convert import convert_tables; convert_tables(*sys.argv[1:])"
+        "from gsebo.data.formats.convert import convert_tables; "
+        "convert_tables(*sys.argv[1:])"
     )
     files = [str(tmp_path / "edges.csv"), str(tmp_path / "g")]
     pipe = os.open(files[0], os.O_RDWR)

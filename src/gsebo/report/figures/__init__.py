@@ -8,8 +8,7 @@ from gsebo.report.figures.drawing import Drawing as Drawing
 from gsebo.report.figures.drawing import Tags as Tags
 from gsebo.report.figures.factors import factors
 from gsebo.report.figures.overfitting import overfitting
-from gsebo.report.figures.robustness import robustness
-from gsebo.report.figures.robustness_extended import robustness_extended
+from gsebo.report.figures.robustness import robustness, robustness_extended
 from gsebo.report.figures.strengths import strengths
 
 FIGURES: dict[str, Callable[[Evidence], Drawing | None]] = {

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 
 from gsebo.experiments import Cell
-from gsebo.report.curves import mean_curve
-from gsebo.report.evidence import Evidence
+from gsebo.report.evidence import Evidence, mean_curve, outline
 from gsebo.report.figures.drawing import (
     Card,
     Drawing,
@@ -20,7 +19,6 @@ from gsebo.report.figures.look import method_look
 from gsebo.report.figures.series import band
 from gsebo.report.figures.svg import draw_svg, tag
 from gsebo.report.names import backbone_title, dataset_title, method_title
-from gsebo.report.outline import outline
 
 _KINDS = {
     "train_loss": ("Training loss", "training loss", 1.0),

@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from gsebo.experiments import Cell, Planned
-from gsebo.report.evidence import Evidence
+from gsebo.report.evidence import Evidence, outline
 from gsebo.report.figures.drawing import (
     Card,
     Drawing,
@@ -22,8 +22,7 @@ from gsebo.report.figures.look import method_look
 from gsebo.report.figures.series import level, points
 from gsebo.report.figures.svg import draw_svg
 from gsebo.report.names import backbone_title, dataset_title, method_title
-from gsebo.report.outline import outline
-from gsebo.report.summary import Summary
+from gsebo.report.tables.summary import Summary
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from gsebo.report.curves import Numbers
+from gsebo.report.evidence import Numbers
 from gsebo.report.figures.look import Look
-from gsebo.report.summary import Summary
+from gsebo.report.tables.summary import Summary
 
 _DODGE = 0.07
 

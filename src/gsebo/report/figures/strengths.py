@@ -5,9 +5,8 @@ from matplotlib.axes import Axes
 
 from gsebo.data import NoiseSpec
 from gsebo.experiments import Cell
-from gsebo.experiments.edge_outcome import BINS
-from gsebo.report.edge_groups import EdgeGroup, edge_groups
-from gsebo.report.evidence import Evidence
+from gsebo.experiments.result import BINS
+from gsebo.report.evidence import EdgeGroup, Evidence, Outline, edge_groups, outline
 from gsebo.report.figures.drawing import (
     Card,
     Drawing,
@@ -22,7 +21,6 @@ from gsebo.report.figures.robustness import short_count
 from gsebo.report.figures.series import points
 from gsebo.report.figures.svg import draw_svg
 from gsebo.report.names import backbone_title, dataset_title
-from gsebo.report.outline import Outline, outline
 
 _WORDS = {
     "within": "edges within classes",

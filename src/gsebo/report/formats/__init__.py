@@ -7,7 +7,7 @@ from gsebo.report.formats.markdown import as_markdown as as_markdown
 from gsebo.report.formats.records import as_csv as as_csv
 from gsebo.report.formats.records import as_json as as_json
 from gsebo.report.formats.text import as_text as as_text
-from gsebo.report.table import Sheet
+from gsebo.report.tables.table import Sheet
 
 
 def formats(width: int) -> dict[str, Callable[[Sheet], str]]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gsebo.report.formats.style import Style, written
-from gsebo.report.table import Sheet, Table
+from gsebo.report.tables.table import Sheet, Table
 
 _ESCAPES = str.maketrans(
     {

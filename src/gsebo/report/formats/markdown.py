@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from gsebo.report.formats.style import Style, written
-from gsebo.report.table import Group, Sheet, Table
+from gsebo.report.tables.table import Group, Sheet, Table
 
 # An underscore within a word, or before one, ends no markup.
 _SPECIAL = re.compile(r"[\\`*\[\]<>|~$]|_(?![A-Za-z0-9])")

@@ -5,7 +5,7 @@ import io
 import json
 
 from gsebo.errors import escaped_json
-from gsebo.report.table import Sheet
+from gsebo.report.tables.table import Sheet
 
 _DIGITS = 6
 _EXECUTED = ("=", "+", "-", "@", "\t", "\r")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gsebo.report.table import Content, Missing, Value
+from gsebo.report.tables.table import Content, Missing, Value
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from gsebo.report.formats.style import Style, written
-from gsebo.report.table import Content, Sheet, Table, Value
+from gsebo.report.tables.table import Content, Sheet, Table, Value
 
 _STYLE = Style(escape=str, bold=str)
 _GAP = "  "

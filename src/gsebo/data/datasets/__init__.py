@@ -1,0 +1,1 @@
+"""Graphs that are known by name."""

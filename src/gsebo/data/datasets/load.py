@@ -1,0 +1,228 @@
+"""Graphs by name or by path."""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from http.client import HTTPException
+from os import PathLike
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import numpy as np
+from torch_geometric.data import Data
+
+from gsebo.data.datasets.locate import Where, cache_folder, locate
+from gsebo.data.datasets.registry import DATASETS, DatasetInfo, RawFile
+from gsebo.data.formats.npz import MASK_TABLES, MASKS, load_npz, save_npz
+from gsebo.data.synthetic.planted import GENERATED
+from gsebo.errors import InvalidInput
+from gsebo.graph.features import features_to_csr, normalise_rows, whole_numbers
+from gsebo.lookup import lookup, normalise
+
+
+def content_digest(data: Data) -> str:
+    """Return the sha256 of a graph's edges, raw features, labels and masks.
+
+    It does not depend on how the features are stored, on the width of integers, on
+    ``meta`` or on the archive around the arrays.
+
+    Raises:
+        InvalidInput: A part of it is not what a graph consists of.
+    """
+    features = features_to_csr(data.x)
+    arrays = {
+        "edge_index": whole_numbers(data, "edge_index").astype("<i8"),
+        "x_data": features.data.astype("<f4"),
+        "x_indices": features.indices.astype("<i8"),
+        "x_indptr": features.indptr.astype("<i8"),
+        "x_shape": np.array(features.shape, dtype="<i8"),
+    }
+    for key in ("y", *MASKS, *MASK_TABLES):
+        if key in data and data[key] is not None:
+            arrays[key] = whole_numbers(data, key).astype("<i8")
+    digest = hashlib.sha256()
+    for key in sorted(arrays):
+        digest.update(f"{key}{arrays[key].shape}".encode())
+        digest.update(np.ascontiguousarray(arrays[key]).tobytes())
+    return digest.hexdigest()
+
+
+_TIMEOUT_SECONDS = 60.0
+_WAY_OUT = "or put {name}.npz into a folder and name the folder in GSEBO_DATA."
+
+
+def download_dataset(name: str) -> Path:
+    """Download a dataset into the user's cache and return the path of its file.
+
+    Raw files are checked against their published size and sha256, the finished graph
+    against its digest; nothing is kept unless everything is right.
+
+    Raises:
+        InvalidInput: The dataset has no download, or a file could not be fetched or is
+            not the published one.
+    """
+    info = lookup("dataset", name, DATASETS)
+    if info.convert is None:
+        raise InvalidInput(
+            f"{info.name} cannot be downloaded by gsebo: expected {info.name}.npz in a "
+            f"folder that GSEBO_DATA names, or in the cache {cache_folder()}."
+        )
+    files = {raw.file: _fetch(raw, info.name) for raw in info.raw_files}
+    graph = info.convert(files)
+    if content_digest(graph) != info.digest:
+        raise InvalidInput(f"{info.name} was converted to another graph than expected.")
+    return _store(graph, info)
+
+
+def open_url(url: str) -> Any:
+    """Open a URL for reading; the one place that touches the network."""
+    return urlopen(url, timeout=_TIMEOUT_SECONDS)
+
+
+def _fetch(raw: RawFile, name: str) -> bytes:
+    try:
+        with open_url(raw.pinned_url) as response:
+            payload: bytes = response.read(raw.bytes + 1)
+    except (OSError, HTTPException) as error:
+        raise InvalidInput(
+            f"cannot download {name} from {raw.pinned_url} ({error}): expected a "
+            f"connection, {_WAY_OUT.format(name=name)}"
+        ) from error
+    if len(payload) != raw.bytes or hashlib.sha256(payload).hexdigest() != raw.sha256:
+        raise InvalidInput(
+            f"the download of {name} from {raw.pinned_url} is damaged: expected "
+            f"{raw.bytes} bytes with sha256 {raw.sha256[:12]}...; try again, "
+            f"{_WAY_OUT.format(name=name)}"
+        )
+    return payload
+
+
+def _store(graph: Data, info: DatasetInfo) -> Path:
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(
+            f"cannot make the cache folder {folder}: expected to be allowed to; "
+            "GSEBO_CACHE names another."
+        ) from error
+    path = folder / f"{info.name}.npz"
+    meta = {"name": info.name, "source": info.source, "licence": info.licence}
+    save_npz(graph, path, meta)
+    return path
+
+
+def load(
+    name_or_path: str | PathLike[str],
+    *,
+    data_dir: str | PathLike[str] | None = None,
+    normalize: bool | None = None,
+    download: bool = True,
+) -> Data:
+    """Load a registered dataset by name, or any graph from its ``.npz`` file.
+
+    The names of :data:`GENERATED`, such as ``"planted"``, are drawn instead.
+
+    >>> load("cora").num_nodes
+    2708
+
+    Args:
+        name_or_path: A name, or a path: anything that ends in ``.npz``, contains a
+            separator or is an existing file.
+        data_dir: The folder to look in first; else the environment's ``GSEBO_DATA``.
+            Then the user's cache, the package itself, and a download, where the
+            dataset has one, are tried.
+        normalize: Whether to divide each row of the features by its sum. ``None``
+            follows the dataset's protocol (yes for Cora and Citeseer) and leaves
+            the features of a path as they are.
+        download: Whether a dataset that is not on this machine may be downloaded.
+
+    Returns:
+        The graph; ``data.meta["name"]`` is its name.
+    """
+    if _is_path(name_or_path):
+        path = Path(os.path.expanduser(name_or_path))
+        name, by_protocol = path.stem, False
+    elif (drawn := normalise(str(name_or_path))) in GENERATED:
+        data = GENERATED[drawn].make()
+        if normalize:
+            data.x = normalise_rows(data.x)
+        data.meta = {"name": drawn}
+        return data
+    else:
+        info = lookup("dataset", str(name_or_path), DATASETS)
+        path = _path_of(info, data_dir, download)
+        name, by_protocol = info.name, info.normalise_features
+    data = load_npz(path)
+    if by_protocol if normalize is None else normalize:
+        if "x" not in data:
+            raise InvalidInput(f"{path} has no features: expected some to normalise.")
+        data.x = normalise_rows(data.x)
+    data.meta = {**data.meta, "name": data.meta.get("name", name)}
+    return data
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Whether a dataset on this machine is the published one.
+
+    Attributes:
+        name: The dataset.
+        where: In which place it was found, or "absent".
+        path: Its file.
+        ok: Whether it is there, readable and the published graph.
+        message: One sentence for a person.
+    """
+
+    name: str
+    where: Where
+    path: Path
+    ok: bool
+    message: str
+
+
+def verify(name: str, *, data_dir: str | PathLike[str] | None = None) -> Verification:
+    """Compare the digest of a dataset's content with the published graph's."""
+    info = lookup("dataset", name, DATASETS)
+    where, path = locate(info.name, data_dir)
+    if where == "absent":
+        return Verification(info.name, where, path, False, "not on this machine.")
+    try:
+        found = content_digest(load_npz(path))
+    except InvalidInput as error:
+        return Verification(info.name, where, path, False, str(error))
+    if found != info.digest:
+        message = f"{path} holds another graph than the published {info.name}."
+        return Verification(info.name, where, path, False, message)
+    return Verification(info.name, where, path, True, "as published.")
+
+
+def _path_of(
+    info: DatasetInfo, data_dir: str | PathLike[str] | None, may_download: bool
+) -> Path:
+    where, path = locate(info.name, data_dir)
+    if where != "absent":
+        return path
+    # Where there is no download, asking for one tells where the file belongs.
+    if not may_download and info.convert is not None:
+        raise InvalidInput(
+            f"{info.name} is not on this machine: expected {info.name}.npz in a "
+            "folder that GSEBO_DATA names, or download=True."
+        )
+    return download_dataset(info.name)
+
+
+def _is_path(name_or_path: str | PathLike[str]) -> bool:
+    if not isinstance(name_or_path, str | PathLike):
+        raise InvalidInput(
+            f"{name_or_path!r:.40} given as a graph: expected a name or a path."
+        )
+    if not isinstance(name_or_path, str):
+        return True
+    separators = {"/", os.sep}
+    return (
+        name_or_path.endswith(".npz")
+        or any(separator in name_or_path for separator in separators)
+        or os.path.isfile(name_or_path)
+    )

@@ -1,0 +1,417 @@
+"""From edge lists and node tables to graph folders, in bounded memory."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from numbers import Integral
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch_geometric.data import Data
+
+from gsebo.data.formats.convert_nodes import (
+    NodeColumns,
+    NodeNumbers,
+    NodeTable,
+    read_nodes,
+)
+from gsebo.data.formats.edge_sort import LARGEST_COUNT, EdgeSorter
+from gsebo.data.formats.folder import LOG_DEGREE, GraphFolder, count_classes, log_degree
+from gsebo.data.formats.folder_writer import FolderWriter
+from gsebo.data.formats.manifest import MASKS
+from gsebo.data.formats.table_rows import (
+    INTEGER,
+    Progress,
+    RowBatch,
+    TableFile,
+    first_true,
+    open_table,
+)
+from gsebo.data.splits import apply_split, require_split_name
+from gsebo.data.validate import most_nodes
+from gsebo.errors import InvalidInput, escaped
+from gsebo.memory import require_memory
+
+Ints = NDArray[np.int64]
+
+
+@final
+@dataclass
+class EdgeCounts:
+    """What became of the rows of an edge list.
+
+    Attributes:
+        rows: Rows read.
+        self_loops: Rows that were left out because they join a node with itself.
+        duplicates: Directed edges that were left out because they were there before.
+        highest: Largest node number.
+    """
+
+    rows: int = 0
+    self_loops: int = 0
+    duplicates: int = 0
+    highest: int = -1
+
+
+@final
+class EdgeReader:
+    """Reads an edge list into a sorter.
+
+    Args:
+        table: The file.
+        ends: Names of the columns with sources and targets; ``source`` and ``target``
+            by default, where the file has names.
+        num_nodes: Number of nodes, where it is known.
+        numbers: Finds nodes by the ids of a node table; by default ids are numbers.
+        undirected: Whether to add the reverse of each edge.
+        refuse_duplicates: Whether an edge that is there twice is an error.
+    """
+
+    def __init__(
+        self,
+        table: TableFile,
+        *,
+        ends: tuple[str | None, str | None] = (None, None),
+        num_nodes: int | None = None,
+        numbers: NodeNumbers | None = None,
+        undirected: bool = False,
+        refuse_duplicates: bool = False,
+    ) -> None:
+        self._table = table
+        self._ends = _end_columns(table, ends)
+        self._num_nodes = num_nodes
+        self._numbers = numbers
+        self._undirected = undirected
+        self._refuse_duplicates = refuse_duplicates
+        self.counts = EdgeCounts()
+
+    def read(self, scratch: Path, run_edges: int, progress: Progress) -> EdgeSorter:
+        """Read everything.
+
+        Raises:
+            InvalidInput: A row does not fit; the message names it.
+        """
+        sorter = EdgeSorter(
+            scratch, run_edges=run_edges, with_rows=self._refuse_duplicates
+        )
+        kinds = dict.fromkeys(self._ends, INTEGER)
+        for batch in self._table.batches(kinds, progress):
+            source, target = self._nodes(batch)
+            kept = source != target
+            self.counts.rows += batch.rows
+            self.counts.self_loops += batch.rows - int(kept.sum())
+            highest = max(int(source.max()), int(target.max()))
+            self.counts.highest = max(self.counts.highest, highest)
+            rows = None
+            if self._refuse_duplicates:
+                rows = np.arange(batch.first, batch.first + batch.rows)[kept]
+            source, target = source[kept], target[kept]
+            sorter.add(source, target, rows)
+            if self._undirected:
+                sorter.add(target, source, rows)
+        if not sorter.added:
+            raise InvalidInput(
+                f"{self._table.path} holds only self-loops: expected at least one edge."
+            )
+        return sorter
+
+    def count_nodes(self) -> int:
+        """Number of nodes: as given, or the largest number of the rows plus one."""
+        rows = self.counts.rows
+        if self._num_nodes is not None:
+            if self._numbers is None and self._num_nodes > most_nodes(rows):
+                raise InvalidInput(
+                    f"{self._num_nodes} nodes given for {rows} rows of "
+                    f"{self._table.path}: expected up to {most_nodes(rows)}."
+                )
+            return self._num_nodes
+        found = self.counts.highest + 1
+        if found > most_nodes(rows):
+            raise InvalidInput(
+                f"{self._table.path} names node {found - 1} in {rows} rows: expected "
+                "numbers from 0 without large gaps, a node table with ids, or the "
+                "number of nodes."
+            )
+        return found
+
+    def check_repetition(self, sorter: EdgeSorter) -> None:
+        """Raise if edges may not repeat and one does; all must have been merged."""
+        found = sorter.first_repetition
+        if not self._refuse_duplicates or found is None:
+            return
+        unit = self._table.unit
+        source, target = found.source, found.target
+        if self._numbers is not None:
+            source, target = (int(self._numbers.ids[end]) for end in (source, target))
+        edge = f"from {source} to {target}"
+        if self._undirected:
+            edge = f"between {source} and {target}"
+        raise InvalidInput(
+            f"{unit} {found.row} of {self._table.path} repeats the edge {edge} of "
+            f"{unit} {found.earlier}: expected each edge once."
+        )
+
+    def _nodes(self, batch: RowBatch) -> list[Ints]:
+        """Node numbers of both ends, all of them in range."""
+        found, faults = [], []
+        end = LARGEST_COUNT if self._num_nodes is None else self._num_nodes
+        expected = f"0 to {end - 1}"
+        if self._numbers is not None:
+            expected = "an id of the node table"
+        for name, role in zip(self._ends, ("source", "target"), strict=True):
+            ids = batch.numbers(name)
+            nodes = ids if self._numbers is None else self._numbers.find(ids)
+            bad = first_true((nodes < 0) | (nodes >= end))
+            if bad is not None:
+                fault = f"names node {ids[bad]} as its {role}: expected {expected}"
+                faults.append((bad, fault))
+            found.append(nodes)
+        batch.refuse_first(faults)
+        return found
+
+
+def write_edges(
+    sorter: EdgeSorter, num_nodes: int, writer: FolderWriter, progress: Progress
+) -> NDArray[np.int64]:
+    """Merge everything into ``source`` and ``indptr``; return the latter."""
+    column = writer.array("source", np.int32)
+    starts = np.zeros(num_nodes + 1, np.int64)
+    for source, target in sorter.merged():
+        column.append(source)
+        low = int(target[0])
+        counts = np.bincount(target - low)
+        starts[low + 1 : low + 1 + len(counts)] += counts
+        progress("merging", column.rows, sorter.added)
+    np.cumsum(starts, out=starts)
+    writer.array("indptr", np.int64).append(starts)
+    return starts
+
+
+def _end_columns(
+    table: TableFile, ends: tuple[str | None, str | None]
+) -> tuple[str, str]:
+    """Names of the two columns to read."""
+    if not table.named:
+        if len(table.columns) != 2 or any(ends):
+            wanted = "a line with their names" if any(ends) else "2 of them"
+            raise InvalidInput(
+                f"line 1 of {table.path} has {len(table.columns)} columns without "
+                f"names: expected {wanted}."
+            )
+        return table.columns[0], table.columns[1]
+    names = tuple(
+        given or usual for given, usual in zip(ends, ("source", "target"), strict=True)
+    )
+    for name in names:
+        if name not in table.columns:
+            place = "line 1 of " if table.unit == "line" else ""
+            raise InvalidInput(
+                f"{place}{table.path} names the columns "
+                f"{', '.join(table.columns):.80}: expected {names[0]} and {names[1]}"
+                f"{', or two whole numbers' * (table.unit == 'line')}."
+            )
+    if names[0] == names[1]:
+        raise InvalidInput(
+            f"column {names[0]!r} is to hold both ends: expected two columns."
+        )
+    return names[0], names[1]
+
+
+def counts_as_facts(counts: EdgeCounts) -> dict[str, Any]:
+    """What the manifest says of the rows."""
+    return {
+        "edges_read": counts.rows,
+        "self_loops_dropped": counts.self_loops,
+        "duplicates_merged": counts.duplicates,
+    }
+
+
+_ROWS_AT_ONCE = 2**20
+# Of edges that are held and merged.
+_BYTES_PER_EDGE = 8
+
+
+@final
+@dataclass(frozen=True)
+class TableOptions:
+    """How to read an edge list and a node table.
+
+    Attributes:
+        undirected: Whether to add the reverse of each edge.
+        num_nodes: Number of nodes, where no node table says it; otherwise the largest
+            number of an edge plus one.
+        duplicates: ``"merge"`` or ``"error"``: what edges that are there twice are.
+        delimiter: Of text files; detected in the first line by default.
+        ends: Columns of the edge list with sources and targets.
+        nodes: Columns of the node table.
+        split: Name of a split to draw, as for `apply_split`, where no column has one.
+        seed: Of the split.
+        run_edges: Edges that are held in memory at once; eight bytes each, and about
+            four times as much while they are merged.
+        block_bytes: How much of a text file to read at once.
+    """
+
+    undirected: bool = False
+    num_nodes: int | None = None
+    duplicates: Literal["merge", "error"] = "merge"
+    delimiter: str | None = None
+    ends: tuple[str | None, str | None] = (None, None)
+    nodes: NodeColumns = field(default_factory=NodeColumns)
+    split: str | None = None
+    seed: int = 0
+    run_edges: int = 2**22
+    block_bytes: int = 2**23
+
+    def __post_init__(self) -> None:
+        if self.duplicates not in ("merge", "error"):
+            raise InvalidInput(
+                f"duplicates={self.duplicates!r}: expected merge or error."
+            )
+        counts = {"run_edges": self.run_edges, "block_bytes": self.block_bytes}
+        if self.num_nodes is not None:
+            counts["num_nodes"] = self.num_nodes
+        for name, value in counts.items():
+            whole = isinstance(value, Integral) and not isinstance(value, bool)
+            if not whole or not 0 < value <= LARGEST_COUNT:
+                raise InvalidInput(
+                    f"{name}={value!r:.40}: expected 1 to {LARGEST_COUNT}."
+                )
+        require_memory(
+            _BYTES_PER_EDGE * self.run_edges + 2 * self.block_bytes,
+            what=f"reading {self.run_edges} edges and {self.block_bytes} bytes at once",
+            instead="fewer run_edges or block_bytes",
+        )
+        if self.split is not None:
+            require_split_name(self.split)
+
+
+def convert_tables(
+    edges: str | PathLike[str],
+    path: str | PathLike[str],
+    *,
+    nodes: str | PathLike[str] | None = None,
+    options: TableOptions | None = None,
+    progress: Progress | None = None,
+) -> GraphFolder:
+    """Write an edge list, and what a node table says, as a graph folder.
+
+    Memory grows with the number of nodes (tens of bytes each), not with the edges or
+    the features. Without feature columns, the logarithm of one plus the edges into the
+    node is the one feature.
+
+    Args:
+        edges: Text with one edge per line, or a Parquet file.
+        path: A folder that does not exist; it appears whole or not at all.
+        nodes: Text with named columns, or a Parquet file.
+        options: How to read them.
+        progress: Told how far it is.
+
+    Raises:
+        InvalidInput: A row does not fit; the message names the first such line.
+    """
+    options = options or TableOptions()
+    told = progress or _tell_nobody
+    if nodes is not None and options.num_nodes is not None:
+        raise InvalidInput(
+            f"both a node table and num_nodes={options.num_nodes} were given: "
+            "expected one of them."
+        )
+    with FolderWriter(Path(path)) as writer:
+        table = None
+        if nodes is not None:
+            file = _open(nodes, options)
+            table = read_nodes(file, options.nodes, writer, told)
+        reader = EdgeReader(
+            _open(edges, options),
+            ends=options.ends,
+            num_nodes=options.num_nodes if table is None else table.num_nodes,
+            numbers=None if table is None else table.numbers,
+            undirected=options.undirected,
+            refuse_duplicates=options.duplicates == "error",
+        )
+        sorter = reader.read(writer.scratch, options.run_edges, told)
+        num_nodes = reader.count_nodes()
+        starts = write_edges(sorter, num_nodes, writer, told)
+        reader.check_repetition(sorter)
+        reader.counts.duplicates = sorter.added - int(starts[-1])
+        facts: dict[str, Any] = {
+            "made_from": [escaped(Path(file).name) for file in (edges, nodes) if file],
+            **counts_as_facts(reader.counts),
+            "reverse_edges_added": options.undirected,
+        }
+        _finish(writer, table, starts, facts, options)
+    return GraphFolder.open(path)
+
+
+def _finish(
+    writer: FolderWriter,
+    table: NodeTable | None,
+    starts: NDArray[np.int64],
+    facts: dict[str, Any],
+    options: TableOptions,
+) -> None:
+    """Write what there is of one number per node, and the manifest."""
+    num_nodes = len(starts) - 1
+    num_features = 0 if table is None else table.num_features
+    if not num_features:
+        num_features = 1
+        facts["features_made"] = LOG_DEGREE
+        x = writer.array("x", np.float32, (1,))
+        for begin in range(0, num_nodes, _ROWS_AT_ONCE):
+            degree = np.diff(starts[begin : begin + _ROWS_AT_ONCE + 1])
+            x.append(log_degree(degree))
+    y = None if table is None else table.y
+    masks = {} if table is None else table.masks
+    if options.split is not None:
+        masks = _drawn(y, masks, options)
+        facts["split"] = {"name": options.split, "seed": options.seed}
+    columns: dict[str, NDArray[Any]] = {} if y is None else {"y": y}
+    columns |= masks
+    if table is not None:
+        facts |= {"feature_columns": list(table.features)} if table.features else {}
+        facts |= {"columns_left_out": list(table.left_out)} if table.left_out else {}
+        if table.numbers is not None:
+            columns["node_id"] = table.numbers.ids
+    for name, values in columns.items():
+        writer.array(name, values.dtype).append(values)
+    writer.finish(
+        num_nodes=num_nodes,
+        num_features=num_features,
+        num_classes=count_classes(y, masks.get("train_mask"), masks.get("val_mask")),
+        classes=None if table is None else table.classes,
+        facts=facts,
+    )
+
+
+def _drawn(
+    y: NDArray[np.int64] | None,
+    masks: dict[str, NDArray[np.bool_]],
+    options: TableOptions,
+) -> dict[str, NDArray[np.bool_]]:
+    """The masks of a split that is drawn."""
+    if y is None or masks:
+        held = "no labels" if y is None else "masks of its own"
+        raise InvalidInput(
+            f"split {options.split!r} for a node table with {held}: expected labels "
+            "and no masks."
+        )
+    data = Data(y=torch.from_numpy(y), num_nodes=len(y))
+    split = apply_split(data, str(options.split), options.seed)
+    return {mask: split[mask].numpy() for mask in MASKS if mask in split}
+
+
+def _open(path: str | PathLike[str], options: TableOptions) -> TableFile:
+    return open_table(
+        Path(os.path.expanduser(path)),
+        delimiter=options.delimiter,
+        block_bytes=options.block_bytes,
+    )
+
+
+def _tell_nobody(what: str, done: int, end: int) -> None:
+    del what, done, end

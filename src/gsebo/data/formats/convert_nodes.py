@@ -1,0 +1,374 @@
+"""The node table: ids, labels, splits and features, from batches of rows to arrays."""
+
+import re
+from dataclasses import dataclass
+from typing import Any, NoReturn, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gsebo.data.formats.folder_writer import FolderWriter
+from gsebo.data.formats.manifest import MASKS
+from gsebo.data.formats.table_rows import (
+    INTEGER,
+    NUMBER,
+    TEXT,
+    TRUTH,
+    Progress,
+    RowBatch,
+    TableFile,
+    first_true,
+)
+from gsebo.errors import InvalidInput
+
+_MOST_LABELS = 2**20
+# As people write them: Python would also take "1_000", and digits of any script.
+_NUMBER = re.compile(
+    r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)", re.ASCII | re.IGNORECASE
+)
+
+
+@final
+class Labels:
+    """Collects the labels of one column; decides at the end what they are.
+
+    If they are whole numbers they are the classes, and -1 is none. If they are text,
+    classes are numbered in the order of the alphabet. An empty field is none.
+
+    Args:
+        table: The file.
+        name: The column.
+    """
+
+    def __init__(self, table: TableFile, name: str) -> None:
+        self._table = table
+        self._name = name
+        self._code: dict[str, int] = {}
+        # Of each label, in the order of the codes.
+        self._first_row: list[int] = []
+        self._parts: list[NDArray[np.int32]] = []
+
+    def add(self, batch: RowBatch) -> None:
+        """Take the labels of a batch."""
+        texts, places = batch.categories(self._name)
+        first = np.zeros(len(texts), np.int64)
+        # Of several values for one place the last is kept: backwards, the first.
+        first[places[::-1]] = np.arange(batch.rows)[::-1]
+        codes = np.full(len(texts), -1, np.int32)
+        # In the order of rows, or the first of two new labels would be any of them.
+        for place in np.argsort(first, kind="stable").tolist():
+            text = texts[place]
+            if text and text not in self._code:
+                self._code[text] = len(self._code)
+                self._first_row.append(batch.first + int(first[place]))
+            codes[place] = self._code.get(text, -1)
+        self._parts.append(codes[places])
+        if len(self._code) > _MOST_LABELS:
+            raise InvalidInput(
+                f"{self._name} of {self._table.path} holds more than {_MOST_LABELS} "
+                "different labels: expected classes."
+            )
+
+    def classes(self) -> tuple[NDArray[np.int64], tuple[str, ...] | None]:
+        """The class of each node, -1 for none, and the classes' names if any."""
+        codes = np.concatenate(self._parts)
+        values = [_value(text) for text in self._code]
+        named = bool(values) and values[0] is None
+        for code, value in enumerate(values):
+            self._check(code, value, named, len(codes))
+        names = tuple(sorted(self._code)) if named else None
+        place = {name: number for number, name in enumerate(names or ())}
+        found = [place[text] if named else int(float(text)) for text in self._code]
+        # The code -1 reads the last.
+        classes = np.array([*found, -1], np.int64)
+        return classes[codes], names
+
+    def _check(
+        self, code: int, value: float | None, named: bool, num_nodes: int
+    ) -> None:
+        if (value is None) != named:
+            self._refuse(
+                code,
+                f"{'text' if named else 'a whole number'}, as in "
+                f"{self._table.unit} {self._first_row[0]}",
+            )
+        if value is None:
+            return
+        # A number that is not finite is not whole either.
+        if not value.is_integer():
+            self._refuse(code, "a whole number or text")
+        highest = max(num_nodes, 2) - 1
+        if not -1 <= value <= highest:
+            expected = f"a class from 0 to {highest} at most, or -1 for none"
+            self._refuse(code, expected)
+
+    def _refuse(self, code: int, expected: str) -> NoReturn:
+        text = list(self._code)[code]
+        raise InvalidInput(
+            f"{self._table.unit} {self._first_row[code]} of {self._table.path} holds "
+            f"{text!r:.40} as {self._name}: expected {expected}."
+        )
+
+
+def _value(text: str) -> float | None:
+    """The number that a label is, ``None`` for text."""
+    return float(text) if _NUMBER.fullmatch(text) else None
+
+
+Ints = NDArray[np.int64]
+
+# Ids up to so many times the number of nodes are looked up in a plain table.
+_TABLE_PER_NODE = 8
+
+
+@final
+class NodeNumbers:
+    """Finds the position of each id; memory grows with the number of nodes only.
+
+    Args:
+        ids: Distinct integers.
+    """
+
+    def __init__(self, ids: Ints) -> None:
+        self.ids = ids
+        self._low = int(ids.min())
+        span = int(ids.max()) - self._low + 1
+        self._table: NDArray[np.int32] | None = None
+        if span <= _TABLE_PER_NODE * len(ids):
+            self._table = np.full(span, -1, np.int32)
+            self._table[ids - self._low] = np.arange(len(ids), dtype=np.int32)
+        else:
+            self._order = np.argsort(ids)
+            self._sorted = ids[self._order]
+
+    def find(self, wanted: Ints) -> Ints:
+        """Positions of ids, -1 for those that nobody has."""
+        if self._table is not None:
+            inside = (wanted >= self._low) & (wanted - self._low < len(self._table))
+            places = self._table[np.where(inside, wanted - self._low, 0)]
+            return np.where(inside, places, -1).astype(np.int64)
+        near = np.searchsorted(self._sorted, wanted).clip(max=len(self.ids) - 1)
+        return np.where(self._sorted[near] == wanted, self._order[near], -1)
+
+
+def first_repeated(ids: Ints) -> tuple[int, int] | None:
+    """Position of the first id that was there before, and where it was."""
+    order = np.argsort(ids, kind="stable")
+    later = np.flatnonzero(ids[order[1:]] == ids[order[:-1]])
+    if not len(later):
+        return None
+    place = int(order[1:][later].min())
+    return place, int(np.flatnonzero(ids[:place] == ids[place])[0])
+
+
+_SPLIT_NAMES = ("train", "val", "test")
+Masks = dict[str, NDArray[np.bool_]]
+Faults = list[tuple[int, str]]
+
+
+@final
+@dataclass(frozen=True)
+class NodeColumns:
+    """Which column of a node table is for what.
+
+    Attributes:
+        id: Names of the nodes, by which edges call them; ``id`` by default. Without
+            such a column nodes are called by their number, from 0.
+        label: Classes; ``label`` or ``y`` by default.
+        split: ``train``, ``val`` or ``test``; ``split`` by default.
+        left_out: Columns that are not read.
+    """
+
+    id: str | None = None
+    label: str | None = None
+    split: str | None = None
+    left_out: tuple[str, ...] = ()
+
+
+@final
+@dataclass(frozen=True)
+class NodeTable:
+    """What a node table said, but for the features, which are on the disk already.
+
+    Attributes:
+        num_nodes: Number of rows.
+        num_features: Number of feature columns; zero if there are none.
+        numbers: Finds nodes by id, where ids are not just 0, 1, 2 and so on.
+        y: Classes, -1 for none.
+        classes: Names of the classes, if labels are text.
+        masks: Masks by name.
+        features: Names of the feature columns.
+        left_out: Columns that are no numbers.
+    """
+
+    num_nodes: int
+    num_features: int
+    numbers: NodeNumbers | None
+    y: NDArray[np.int64] | None
+    classes: tuple[str, ...] | None
+    masks: Masks
+    features: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def read_nodes(
+    table: TableFile, columns: NodeColumns, writer: FolderWriter, progress: Progress
+) -> NodeTable:
+    """Read a node table; features go straight to the folder.
+
+    Raises:
+        InvalidInput: A row does not fit; the message names it.
+    """
+    plan = _Plan.of(table, columns)
+    x = None
+    if plan.features:
+        x = writer.array("x", np.float32, (len(plan.features),))
+    labels = None if plan.label is None else Labels(table, plan.label)
+    ids: list[NDArray[np.int64]] = []
+    masks: dict[str, list[NDArray[np.bool_]]] = {name: [] for name in plan.masks}
+    rows, first = 0, 0
+    for batch in table.batches(plan.kinds, progress):
+        first = first or batch.first
+        rows += batch.rows
+        faults: Faults = []
+        block = _features(batch, plan.features, faults)
+        found = _masks(batch, plan, faults)
+        batch.refuse_first(faults)
+        if x is not None:
+            x.append(block)
+        if plan.id is not None:
+            ids.append(batch.numbers(plan.id))
+        if labels is not None:
+            labels.add(batch)
+        for name, part in found.items():
+            masks[name].append(part)
+    y, classes = (None, None) if labels is None else labels.classes()
+    return NodeTable(
+        num_nodes=rows,
+        num_features=len(plan.features),
+        numbers=_numbers(ids, table, first, plan.id) if plan.id is not None else None,
+        y=y,
+        classes=classes,
+        masks={name: np.concatenate(parts) for name, parts in masks.items()},
+        features=plan.features,
+        left_out=plan.left_out,
+    )
+
+
+@final
+@dataclass(frozen=True)
+class _Plan:
+    """What each column of one table is read as."""
+
+    kinds: dict[str, str]
+    id: str | None
+    label: str | None
+    split: str | None
+    masks: dict[str, str | None]
+    features: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+    @classmethod
+    def of(cls, table: TableFile, columns: NodeColumns) -> "_Plan":
+        if not table.named:
+            raise InvalidInput(
+                f"line 1 of {table.path} holds only numbers: expected the names of "
+                "the columns."
+            )
+        held = table.kinds()
+        asked = (columns.id, columns.label, columns.split, *columns.left_out)
+        for name in asked:
+            if name is not None and name not in held:
+                raise InvalidInput(
+                    f"{table.path} has no column {name!r}: expected one of "
+                    f"{', '.join(held)}."
+                )
+        chosen = {n: kind for n, kind in held.items() if n not in columns.left_out}
+
+        def find(given: str | None, *usual: str) -> str | None:
+            return given or next((name for name in usual if name in chosen), None)
+
+        id_, split = find(columns.id, "id"), find(columns.split, "split")
+        label = find(columns.label, "label", "y")
+        masks: dict[str, str | None] = {}
+        for mask, short in zip(MASKS, _SPLIT_NAMES, strict=True):
+            found = [name for name in (mask, short) if name in chosen]
+            if found or split is not None:
+                masks[mask] = None if split is not None else found[0]
+        special = {id_, label, split, *masks.values()} - {None}
+        features = tuple(
+            name
+            for name, kind in chosen.items()
+            if name not in special and kind in (INTEGER, NUMBER, TRUTH)
+        )
+        kinds = dict.fromkeys(features, NUMBER)
+        kinds |= {name: INTEGER for name in (id_,) if name is not None}
+        kinds |= {name: TEXT for name in (label, split) if name is not None}
+        kinds |= {name: TRUTH for name in masks.values() if name is not None}
+        if not kinds:
+            raise InvalidInput(
+                f"{table.path} has no column of use: expected an id, a label, a split "
+                "or numbers."
+            )
+        left_out = tuple(name for name in held if name not in kinds)
+        return cls(kinds, id_, label, split, masks, features, left_out)
+
+
+def _features(
+    batch: RowBatch, names: tuple[str, ...], faults: Faults
+) -> NDArray[np.float32]:
+    block = np.empty((batch.rows, len(names)), np.float32)
+    for column, name in enumerate(names):
+        block[:, column] = batch.numbers(name)
+    bad = first_true(np.asarray(~np.isfinite(block).all(axis=1)))
+    if bad is not None:
+        column = int(np.argmin(np.isfinite(block[bad])))
+        expected = "a finite number in single precision"
+        fault = f"holds {block[bad, column]} as {names[column]}: expected {expected}"
+        faults.append((bad, fault))
+    return block
+
+
+def _masks(batch: RowBatch, plan: _Plan, faults: Faults) -> Masks:
+    """The masks of a batch; no node may be in two."""
+    if plan.split is not None:
+        return _from_split(batch, plan.split, faults)
+    masks: Masks = {
+        mask: batch.numbers(name) for mask, name in plan.masks.items() if name
+    }
+    if masks:
+        bad = first_true(np.count_nonzero(list(masks.values()), axis=0) > 1)
+        if bad is not None:
+            fault = "is in two of train, val and test: expected one or none"
+            faults.append((bad, fault))
+    return masks
+
+
+def _from_split(batch: RowBatch, name: str, faults: Faults) -> Masks:
+    texts, places = batch.categories(name)
+    known = ["", *_SPLIT_NAMES]
+    bad = first_true(np.array([text not in known for text in texts])[places])
+    if bad is not None:
+        held = f"holds {texts[places[bad]]!r:.40} as {name}"
+        faults.append((bad, f"{held}: expected train, val, test or nothing"))
+    return {
+        mask: np.array([text == short for text in texts])[places]
+        for mask, short in zip(MASKS, _SPLIT_NAMES, strict=True)
+    }
+
+
+def _numbers(
+    parts: list[Any], table: TableFile, first: int, name: str
+) -> NodeNumbers | None:
+    ids = np.concatenate(parts)
+    if np.array_equal(ids, np.arange(len(ids))):
+        return None
+    repeated = first_repeated(ids)
+    if repeated is not None:
+        place, earlier = repeated
+        raise InvalidInput(
+            f"{table.unit} {first + place} of {table.path} holds {name} {ids[place]}, "
+            f"as {table.unit} {first + earlier} does: expected another one for each "
+            "node."
+        )
+    return NodeNumbers(ids)

@@ -1,0 +1,475 @@
+"""Whether a graph folder holds what it says: every array is read once, in pieces.
+
+Kernels and networks read the arrays of a folder without looking twice. So before they
+do, checksums are compared and every number is seen to be in its range.
+
+Files that were read and found right: remembered, so that they are not read again.
+
+A file is taken to be as it was while its inode, size and times of change are. What was
+found is kept in this process and, of files that take long to read, in the user's cache,
+for the next process. Whatever is wrong with the cache, files are just read again.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple, NoReturn, final
+
+import numpy as np
+
+from gsebo.data.datasets.locate import cache_folder
+from gsebo.data.formats.manifest import MANIFEST, MASKS, Manifest
+from gsebo.data.formats.npy_stream import Array, NpyReader, map_array
+from gsebo.errors import InvalidInput, escaped
+from gsebo.files import checksum, read_bytes, require_regular, write_atomically
+from gsebo.version import __version__
+
+# Bytes from which on a process tells the next one.
+_LARGE = 2**24
+# Nanoseconds for which a file may be written again without a new time of change: what
+# clocks are late by, or where there are whole seconds only, two of them and some more.
+_TICK, _COARSE_TICK = 10**8, 25 * 10**8
+# How long to wait for another process that reads the same: seconds, bytes in a second.
+_PATIENCE, _SLOWEST = 10.0, 10**7
+_POLL = 0.02
+# What a cache raises that is not there, not ours, or in no place at all.
+_UNUSABLE = (OSError, RuntimeError, ValueError)
+
+_PASSED: set[str] = set()
+
+
+@final
+class _State(NamedTuple):
+    """What tells whether a file was changed."""
+
+    inode: int
+    size: int
+    modified: int
+    changed: int
+
+    def is_young(self, now: int) -> bool:
+        """Whether it could still be changed without its times telling."""
+        return any(
+            abs(now - moment) <= (_TICK if moment % 10**9 else _COARSE_TICK)
+            for moment in (self.modified, self.changed)
+        )
+
+
+@final
+class CheckedFiles:
+    """Files, as they are now, that are to be checked by one rule.
+
+    Args:
+        files: The files.
+        what: What they should be, for messages, for example "an array".
+    """
+
+    def __init__(self, files: Sequence[Path], what: str) -> None:
+        self._files, self._what = files, what
+        self._states = self._look()
+        self._is_large = sum(state.size for state in self._states) >= _LARGE
+        if self._is_large:
+            self._outlast_a_tick()
+        self._are_old = not any(s.is_young(time.time_ns()) for s in self._states)
+
+    def check_once(
+        self, rule: str, check: Callable[[], object], *, anew: bool = False
+    ) -> None:
+        """Check the files unless that was done before.
+
+        Of several processes that want the same, one reads and the others wait for it.
+
+        Args:
+            rule: What they are compared with, all of it.
+            check: Reads them and raises if they are wrong.
+            anew: Read them whatever is remembered.
+        """
+        if not anew and self._known(rule):
+            return
+        with self._alone(rule):
+            # Another process may have been faster.
+            if not anew and self._known(rule):
+                return
+            check()
+            self.remember(rule)
+
+    def remember(self, rule: str) -> None:
+        """Keep in mind that these files were found right.
+
+        Args:
+            rule: What they were compared with.
+
+        Raises:
+            InvalidInput: They were changed in the meantime.
+        """
+        for path, before, now in zip(
+            self._files, self._states, self._look(), strict=True
+        ):
+            if before != now:
+                raise InvalidInput(
+                    f"{escaped(str(path))} was changed while it was read; expected it "
+                    "to stay as it is."
+                )
+        if not self._are_old:
+            return
+        key = self._key(rule)
+        _PASSED.add(key)
+        if self._is_large:
+            with suppress(*_UNUSABLE):
+                write_atomically(_place(key), key.encode())
+
+    def _known(self, rule: str) -> bool:
+        key = self._key(rule)
+        if key in _PASSED:
+            return True
+        if not self._is_large:
+            return False
+        with suppress(*_UNUSABLE):
+            if read_bytes(_place(key), "a note of gsebo", len(key)) == key.encode():
+                _PASSED.add(key)
+                return True
+        return False
+
+    def _key(self, rule: str) -> str:
+        return hashlib.sha256(repr((rule, self._states)).encode()).hexdigest()
+
+    def _look(self) -> list[_State]:
+        found = (require_regular(path, self._what) for path in self._files)
+        return [
+            _State(one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns)
+            for one in found
+        ]
+
+    def _outlast_a_tick(self) -> None:
+        """Wait until a change would be seen: reading twice would take longer."""
+        until = time.monotonic() + _COARSE_TICK / 1e9
+        while any(state.is_young(time.time_ns()) for state in self._states):
+            if time.monotonic() > until:
+                return
+            time.sleep(_POLL)
+        self._states = self._look()
+
+    @contextmanager
+    def _alone(self, rule: str) -> Iterator[None]:
+        """Keep other processes from reading the same at the same time.
+
+        Nothing depends on it: who waits for too long, or cannot tell the others, reads
+        all the same.
+        """
+        lock = None
+        if self._is_large and os.name == "posix":
+            with suppress(*_UNUSABLE):
+                path = _place(self._key(rule)).with_suffix(".lock")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o666)
+        if lock is None:
+            yield
+            return
+        try:
+            self._wait_for(lock, rule)
+            yield
+        finally:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+            # With it goes the lock, as it does when a process is killed.
+            os.close(lock)
+
+    def _wait_for(self, lock: int, rule: str) -> None:
+        import fcntl
+
+        size = sum(state.size for state in self._states)
+        until = time.monotonic() + _PATIENCE + size / _SLOWEST
+        while time.monotonic() < until and not self._known(rule):
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(_POLL)
+            except OSError:
+                # A file system without locks.
+                return
+            else:
+                return
+
+
+def _place(key: str) -> Path:
+    return cache_folder() / "checked" / key
+
+
+_WHAT = "an array of a graph folder"
+_VALUES_AT_ONCE = 2**18
+
+
+def check_arrays(folder: Path, manifest: Manifest, *, anew: bool = False) -> None:
+    """Compare the arrays with their checksums and with what a graph has to be.
+
+    That they passed is remembered as long as nobody changes the files.
+
+    Args:
+        folder: Where they are.
+        manifest: What they should be.
+        anew: Read them whatever is remembered.
+
+    Raises:
+        InvalidInput: An array is missing, damaged or no part of such a graph; the
+            message names the first bad thing.
+    """
+    files = array_files(folder, manifest)
+    files.check_once(rule_of(manifest), lambda: _compare(folder, manifest), anew=anew)
+
+
+def array_files(folder: Path, manifest: Manifest) -> CheckedFiles:
+    """The files of the arrays, as they are now."""
+    return CheckedFiles([folder / f"{name}.npy" for name in manifest.arrays], _WHAT)
+
+
+def rule_of(manifest: Manifest) -> str:
+    """What arrays that pass were compared with; the rules may change with versions."""
+    return f"graph folder, gsebo {__version__}\n{manifest.text()}"
+
+
+def read_through(folder: Path, manifest: Manifest, shown: Path) -> dict[str, str]:
+    """Read all arrays once, in bounded memory, and check what they hold.
+
+    Memory grows with the nodes only where their names are not in rising order.
+
+    Args:
+        folder: Where they are.
+        manifest: What they should be; checksums are not compared.
+        shown: What to call the folder in messages.
+
+    Returns:
+        The checksums of the files, by the names of the arrays.
+
+    Raises:
+        InvalidInput: For the first number that a graph folder cannot hold.
+    """
+    with _opened(folder, manifest, shown) as arrays:
+        return _read(arrays, manifest, folder, shown)
+
+
+def _compare(folder: Path, manifest: Manifest) -> None:
+    with _opened(folder, manifest, folder) as arrays:
+        try:
+            found = _read(arrays, manifest, folder, folder)
+        except InvalidInput:
+            # What is damaged may break any rule: the damage is the better thing to say.
+            for name, entry in manifest.arrays.items():
+                _compare_one(folder, name, entry.sha256, None)
+            raise
+    for name, entry in manifest.arrays.items():
+        _compare_one(folder, name, entry.sha256, found[name])
+
+
+@contextmanager
+def _opened(
+    folder: Path, manifest: Manifest, shown: Path
+) -> Iterator[dict[str, "_Array"]]:
+    with ExitStack() as stack:
+        arrays = {}
+        for name, entry in manifest.arrays.items():
+            path = escaped(str(shown / f"{name}.npy"))
+            file = folder / f"{name}.npy"
+            reader = NpyReader(file, entry.dtype, entry.shape, path)
+            stack.callback(reader.close)
+            arrays[name] = _Array(reader)
+        yield arrays
+
+
+def _read(
+    arrays: dict[str, "_Array"], manifest: Manifest, folder: Path, shown: Path
+) -> dict[str, str]:
+    sources = _Rows(arrays["indptr"], arrays["source"], manifest.num_nodes)
+    sources.check("sources", self_loops=False)
+    if manifest.features == "sparse":
+        columns = arrays["x_indptr"], arrays["x_columns"]
+        _Rows(*columns, manifest.num_features).check("columns", self_loops=True)
+        _check_finite(arrays["x_values"], 1)
+    else:
+        _check_finite(arrays["x"], manifest.num_features)
+    _check_labels(arrays, manifest, shown)
+    if "node_id" in arrays:
+        _check_names(arrays["node_id"], folder / "node_id.npy")
+    return {name: array.reader.digest() for name, array in arrays.items()}
+
+
+def _compare_one(folder: Path, name: str, expected: str, found: str | None) -> None:
+    path = folder / f"{name}.npy"
+    found = found or checksum(path, _WHAT)
+    if found != expected:
+        raise InvalidInput(
+            f"{escaped(str(path))} is damaged: its sha256 is {found[:12]}..., expected "
+            f"{expected[:12]}..."
+        )
+
+
+@final
+class _Array:
+    """One array, in pieces."""
+
+    def __init__(self, reader: NpyReader) -> None:
+        self.reader = reader
+
+    def pieces(self) -> Iterator[tuple[int, Array]]:
+        """Where each piece begins, and the piece."""
+        return self.reader.pieces(_VALUES_AT_ONCE)
+
+    def require(self, good: Array, begin: int, values: Array, expected: str) -> None:
+        """Raise for the first number that is not good."""
+        if not good.all():
+            place = int(np.argmin(good))
+            self.refuse(begin + place, values[place], expected)
+
+    def refuse(self, position: int, value: object, expected: str) -> NoReturn:
+        """Raise for one number."""
+        raise InvalidInput(
+            f"{self.reader.shown} holds {value} at position {position}: expected "
+            f"{expected}."
+        )
+
+
+@final
+class _Rows:
+    """Where rows begin, and the numbers of all rows, read side by side.
+
+    Args:
+        starts: Where each row begins and the last one ends.
+        entries: The numbers, rising in each row.
+        end: What they are below.
+    """
+
+    def __init__(self, starts: _Array, entries: _Array, end: int) -> None:
+        self._starts, self._entries, self._end = starts, entries, end
+        self._total = entries.reader.shape[0]
+        self._position = 0
+        self._last = (-1, -1)
+
+    def check(self, what: str, *, self_loops: bool) -> None:
+        """Read all rows.
+
+        Args:
+            what: What the numbers are called.
+            self_loops: Whether a row may hold its own number.
+        """
+        first = self._starts.reader.read(1)
+        if first[0] != 0:
+            self._starts.refuse(0, first[0], "0")
+        for begin, ends in self._starts.pieces():
+            edges = np.concatenate([first, ends])
+            falls = np.flatnonzero(edges[1:] < edges[:-1])
+            if len(falls):
+                raise InvalidInput(
+                    f"{self._starts.reader.shown} falls after position "
+                    f"{begin - 1 + falls[0]}: expected it to rise."
+                )
+            expected = f"{self._total} at most, as there are {what}"
+            self._starts.require(ends <= self._total, begin, ends, expected)
+            self._check_entries(begin - 1, edges, what, self_loops)
+            first = ends[-1:]
+        if first[0] != self._total:
+            last = self._starts.reader.shape[0] - 1
+            self._starts.refuse(last, first[0], f"{self._total}, as there are {what}")
+
+    def _check_entries(
+        self, first_row: int, edges: Array, what: str, self_loops: bool
+    ) -> None:
+        """Read the numbers of some rows, which begin and end at the edges."""
+        while self._position < edges[-1]:
+            begin = self._position
+            end = min(begin + _VALUES_AT_ONCE, int(edges[-1]))
+            values = self._entries.reader.read(end - begin)
+            low, high = np.searchsorted(edges, [begin, end - 1], side="right") - 1
+            counts = np.diff(edges[low : high + 2].clip(begin, end))
+            rows = np.repeat(np.arange(first_row + low, first_row + high + 1), counts)
+            inside = (values >= 0) & (values < self._end)
+            expected = f"0 to {self._end - 1}"
+            self._entries.require(inside, begin, values, expected)
+            if not self_loops:
+                self._entries.require(values != rows, begin, values, "no self-loop")
+            self._check_order(begin, values, rows, what)
+            self._position = end
+
+    def _check_order(self, begin: int, values: Array, rows: Array, what: str) -> None:
+        rises = np.empty(len(values), np.bool_)
+        rises[0] = values[0] > self._last[0] or rows[0] != self._last[1]
+        rises[1:] = (values[1:] > values[:-1]) | (rows[1:] != rows[:-1])
+        if not rises.all():
+            row = rows[np.argmin(rises)]
+            expected = f"the {what} of node {row} in rising order, each once"
+            self._entries.require(rises, begin, values, expected)
+        self._last = int(values[-1]), int(rows[-1])
+
+
+def _check_finite(array: _Array, width: int) -> None:
+    for begin, values in array.pieces():
+        finite = np.isfinite(values)
+        if not finite.all():
+            place = int(np.argmin(finite))
+            array.refuse((begin + place) // width, values[place], "finite numbers")
+
+
+def _check_labels(arrays: dict[str, _Array], manifest: Manifest, shown: Path) -> None:
+    """Check classes and masks, which are read side by side.
+
+    The nodes to learn from say how many classes there are; others may be of classes
+    that nobody can learn.
+    """
+    names = [name for name in ("y", *MASKS) if name in arrays]
+    classes = manifest.num_classes or 0
+    most = max(classes, manifest.num_nodes, 2)
+    if manifest.classes is not None:
+        most = len(manifest.classes)
+    highest = -1
+    for pieces in zip(*(arrays[name].pieces() for name in names), strict=True):
+        begin = pieces[0][0]
+        held = {name: piece for name, (_, piece) in zip(names, pieces, strict=True)}
+        masks = {name: held[name] for name in MASKS if name in held}
+        for name, mask in masks.items():
+            stored = mask.view(np.uint8)
+            arrays[name].require(stored <= 1, begin, stored, "0 or 1")
+        for first, second in combinations(masks, 2):
+            both = masks[first] & masks[second]
+            expected = f"a node that is not in {second} too"
+            arrays[first].require(~both, begin, np.full(len(both), "true"), expected)
+        if "y" in held:
+            ends = np.full(len(held["y"]), classes)
+            teaching = [masks[name] for name in MASKS[:2] if name in masks]
+            if teaching:
+                ends[~np.logical_or.reduce(teaching)] = most
+            _check_classes(arrays["y"], begin, held["y"], ends)
+            highest = max(highest, int(held["y"].max()))
+    if classes > highest + 1:
+        raise InvalidInput(
+            f"num_classes of {escaped(str(shown / MANIFEST))} is {classes}: expected "
+            f"{highest + 1} at most, as y holds no larger class than {highest}."
+        )
+
+
+def _check_classes(array: _Array, begin: int, labels: Array, ends: Array) -> None:
+    good = (labels >= -1) & (labels < ends)
+    if not good.all():
+        place = int(np.argmin(good))
+        expected = f"a class from 0 to {ends[place] - 1}, or -1 for none"
+        array.refuse(begin + place, labels[place], expected)
+
+
+def _check_names(array: _Array, file: Path) -> None:
+    """Check that no two nodes have the same name."""
+    rising, last = True, np.empty(0, array.reader.dtype)
+    for _, names in array.pieces():
+        ordered = np.concatenate([last, names])
+        rising = rising and bool((ordered[1:] > ordered[:-1]).all())
+        last = names[-1:]
+    if rising:
+        return
+    whole = np.array(map_array(file, array.reader.dtype, array.reader.shape))
+    in_order = np.sort(whole)
+    if (in_order[1:] > in_order[:-1]).all():
+        return
+    order = np.argsort(whole, kind="stable")
+    same = whole[order[1:]] == whole[order[:-1]]
+    place = int(order[1:][same].min())
+    array.refuse(place, whole[place], "another name for each node")

@@ -1,0 +1,268 @@
+"""Graphs in .npz files: the one file format of the package, free of pickle.
+
+=============================================  =====================================
+key                                            meaning
+=============================================  =====================================
+``edge_index``                                 integers ``[2, edges]``
+``x_data``, ``x_indices``, ``x_indptr``,       features as CSR, or instead
+``x_shape``
+``x``                                          features, dense ``[nodes, features]``;
+                                               with ``y``, both may be missing
+``y``                                          integer classes ``[nodes]``, optional
+``train_mask``, ``val_mask``, ``test_mask``    bool ``[nodes]``, optional
+``train_masks``, ``val_masks``,                bool ``[splits, nodes]``, optional
+``test_masks``
+``node_id``                                    distinct integers ``[nodes]``, optional
+``meta``                                       JSON text of one object, optional
+=============================================  =====================================
+
+Arrays with other names are left alone.
+"""
+
+import json
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+from torch import Tensor
+from torch_geometric.data import Data
+
+from gsebo.data.formats.npz_archive import Arrays, read_arrays, write_arrays
+from gsebo.errors import InvalidInput, escaped
+from gsebo.graph.features import (
+    fault_of_rows,
+    features_from_csr,
+    features_to_csr,
+    require_features,
+    require_used_columns,
+    whole_numbers,
+)
+from gsebo.schema import json_as
+
+MASKS = ("train_mask", "val_mask", "test_mask")
+MASK_TABLES = ("train_masks", "val_masks", "test_masks")
+_CSR = ("x_data", "x_indices", "x_indptr", "x_shape")
+_KEYS = ("edge_index", "x", *_CSR, "y", *MASKS, *MASK_TABLES, "node_id", "meta")
+_GIVEN = "the graph"
+_LARGEST_INTEGER = 2**63 - 1
+
+
+def load_npz(path: str | PathLike[str]) -> Data:
+    """Read a graph; features stay as stored and ``data.meta`` is a dict.
+
+    Raises:
+        InvalidInput: The file is missing, damaged or not in the format above.
+    """
+    arrays = read_arrays(Path(path), _KEYS)
+    where = escaped(str(path))
+    x = _read_features(arrays, where)
+    if x is None:
+        _expect(arrays, "y", "iu", (None,), where)
+    num_nodes = len(arrays["y"]) if x is None else x.shape[0]
+    if num_nodes == 0:
+        raise InvalidInput(f"{where} has no nodes: expected at least one.")
+    fields: dict[str, Any] = {"edge_index": _read_edges(arrays, num_nodes, where)}
+    fields |= {"num_nodes": num_nodes} if x is None else {"x": x}
+    for key in ("y", "node_id"):
+        if key in arrays:
+            fields[key] = torch.from_numpy(_integers(arrays, key, (num_nodes,), where))
+    for key in (*MASKS, *MASK_TABLES):
+        if key in arrays:
+            _expect_mask(arrays, key, num_nodes, where)
+            fields[key] = torch.from_numpy(arrays[key])
+    return Data(**fields, meta=_read_meta(arrays, where))
+
+
+def save_npz(
+    data: Data, path: str | PathLike[str], meta: Mapping[str, Any] | None = None
+) -> None:
+    """Write a graph whole or not at all; features as CSR where that is smaller.
+
+    Args:
+        data: A graph with ``x`` and ``edge_index``; attributes that the format does
+            not name are left out.
+        path: The file to write or replace.
+        meta: Anything JSON can hold; without it ``data.meta`` is written.
+    """
+    held = {key for key in _KEYS if key in data and data[key] is not None}
+    # Without features the labels say how many nodes there are.
+    for key in ("edge_index",) if "y" in held else ("x", "edge_index"):
+        if key not in held:
+            raise InvalidInput(f"the graph has no {key}: expected it, to save it.")
+    whole = held - {"x", "meta"}
+    arrays = {key: whole_numbers(data, key) for key in _KEYS if key in whole}
+    _expect(arrays, "edge_index", "iu", (2, None), _GIVEN)
+    arrays["edge_index"] = _smallest(arrays["edge_index"])
+    if "x" in held:
+        require_features(data.x, floating=False)
+        arrays |= _feature_arrays(data.x)
+    num_nodes = data.x.shape[0] if "x" in held else len(arrays["y"])
+    _read_edges(arrays, num_nodes, _GIVEN)
+    for key in ("y", "node_id"):
+        if key in held:
+            _integers(arrays, key, (num_nodes,), _GIVEN)
+    for key in held & {*MASKS, *MASK_TABLES}:
+        _expect_mask(arrays, key, num_nodes, _GIVEN)
+    stored_meta = data.meta if "meta" in data else {}
+    text = _meta_text(stored_meta if meta is None else meta)
+    write_arrays(Path(path), {**arrays, "meta": np.array(text)})
+
+
+def _read_features(arrays: Arrays, where: str) -> Tensor | None:
+    """Return the features; a graph whose labels say its size may have none."""
+    if "x" in arrays:
+        _expect(arrays, "x", "fiub", (None, None), where)
+        _require_columns(arrays["x"].shape[1], where)
+        with np.errstate(over="ignore"):
+            return torch.from_numpy(arrays["x"].astype(np.float32, order="C"))
+    missing = [key for key in _CSR if key not in arrays]
+    if len(missing) == len(_CSR):
+        if "y" in arrays:
+            return None
+        raise InvalidInput(
+            f"{where} has no features: expected the array 'x', or 'x_data', "
+            "'x_indices', 'x_indptr' and 'x_shape', or at least 'y'."
+        )
+    if missing:
+        raise InvalidInput(f"{where} lacks {missing[0]!r}: expected all of x's CSR.")
+    return features_from_csr(_read_csr(arrays, where))
+
+
+def _read_csr(arrays: Arrays, where: str) -> csr_matrix:
+    """Return the stored CSR matrix after checking that its parts fit together."""
+    rows, columns = (int(side) for side in _integers(arrays, "x_shape", (2,), where))
+    if rows < 0 or columns < 0:
+        raise InvalidInput(
+            f"x_shape of {where} is negative: expected [nodes, features]."
+        )
+    _require_columns(columns, where)
+    _expect(arrays, "x_data", "fiub", (None,), where)
+    num_entries = len(arrays["x_data"])
+    require_used_columns(columns, num_entries, f"x_shape of {where}")
+    indices = _integers(arrays, "x_indices", (num_entries,), where)
+    starts = _integers(arrays, "x_indptr", (rows + 1,), where)
+    fault = fault_of_rows(
+        torch.from_numpy(starts), torch.from_numpy(indices), num_entries, columns
+    )
+    if fault is not None:
+        raise InvalidInput(f"x_{fault[0]} of {where} is inconsistent: {fault[1]}.")
+    with np.errstate(over="ignore"):
+        values = arrays["x_data"].astype(np.float32)
+    matrix = csr_matrix((values, indices, starts), shape=(rows, columns))
+    matrix.sum_duplicates()
+    return matrix
+
+
+def _require_columns(columns: int, where: str) -> None:
+    if columns == 0:
+        raise InvalidInput(f"x of {where} has no columns: expected a feature.")
+
+
+def _read_edges(arrays: Arrays, num_nodes: int, where: str) -> Tensor:
+    if "edge_index" not in arrays:
+        raise InvalidInput(f"{where} has no edges: expected an array 'edge_index'.")
+    edges = _integers(arrays, "edge_index", (2, None), where)
+    low, high = (int(edges.min()), int(edges.max())) if edges.size else (0, 0)
+    if low < 0 or high >= num_nodes:
+        raise InvalidInput(
+            f"edge_index of {where} names node {low if low < 0 else high}: expected 0 "
+            f"to {num_nodes - 1}."
+        )
+    return torch.from_numpy(edges)
+
+
+def _read_meta(arrays: Arrays, where: str) -> dict[str, Any]:
+    if "meta" not in arrays:
+        return {}
+    _expect(arrays, "meta", "U", (), where)
+    meta = json_as(
+        dict[str, Any],
+        _text(arrays["meta"], where),
+        f"meta of {where}",
+        "a JSON object",
+    )
+    if not isinstance(meta.get("name", ""), str):
+        raise InvalidInput(f"meta of {where} has a name that is no text: expected one.")
+    return meta
+
+
+def _text(array: NDArray[Any], where: str) -> str:
+    try:
+        return str(array.item())
+    except (ValueError, SystemError) as error:
+        # Four bytes for each character need not be one that there is.
+        raise InvalidInput(f"meta of {where} is no text: expected JSON.") from error
+
+
+def _meta_text(meta: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(dict(meta), sort_keys=True)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"meta cannot be written ({error}): expected what JSON can hold."
+        ) from error
+
+
+def _integers(
+    arrays: Arrays, key: str, shape: tuple[int | None, ...], where: str
+) -> NDArray[np.int64]:
+    """Check an array of whole numbers and return them in 64 bits."""
+    _expect(arrays, key, "iu", shape, where)
+    array = arrays[key]
+    if array.dtype.kind == "u" and array.size and int(array.max()) > _LARGEST_INTEGER:
+        raise InvalidInput(
+            f"{key} of {where} holds {int(array.max())}: expected numbers below 2^63."
+        )
+    return array.astype(np.int64, order="C")
+
+
+def _expect_mask(arrays: Arrays, key: str, num_nodes: int, where: str) -> None:
+    sides = (num_nodes,) if key in MASKS else (None, num_nodes)
+    _expect(arrays, key, "b", sides, where)
+    # A truth value is a byte, and other bytes than 0 and 1 are neither.
+    if arrays[key].size and int(arrays[key].view(np.uint8).max()) > 1:
+        raise InvalidInput(f"{key} of {where} is damaged: expected true and false.")
+
+
+def _expect(
+    arrays: Arrays, key: str, kinds: str, shape: tuple[int | None, ...], where: str
+) -> None:
+    """Check an array's kind of numbers and its shape, ``None`` meaning any length."""
+    array = arrays[key]
+    if array.dtype.kind not in kinds:
+        names = {"b": "bool", "iu": "integers", "fiub": "real numbers", "U": "text"}
+        raise InvalidInput(
+            f"{key} of {where}: expected {names[kinds]}, got {array.dtype}."
+        )
+    fits = array.ndim == len(shape) and all(
+        wanted in (None, given)
+        for wanted, given in zip(shape, array.shape, strict=True)
+    )
+    if not fits:
+        wanted = ", ".join("any" if side is None else str(side) for side in shape)
+        raise InvalidInput(
+            f"{key} of {where}: expected shape [{wanted}], got {list(array.shape)}."
+        )
+
+
+def _feature_arrays(x: Tensor) -> dict[str, NDArray[Any]]:
+    matrix = features_to_csr(x)
+    if x.layout != torch.sparse_csr and 2 * matrix.nnz >= x.numel():
+        return {"x": x.detach().cpu().to(torch.float32).numpy()}
+    return {
+        "x_data": matrix.data,
+        "x_indices": _smallest(matrix.indices),
+        "x_indptr": _smallest(matrix.indptr),
+        "x_shape": np.array(matrix.shape, dtype=np.int64),
+    }
+
+
+def _smallest(array: NDArray[Any]) -> NDArray[Any]:
+    """Return indices as int32 where they fit, which halves the file."""
+    fits = array.size == 0 or np.abs(array).max() <= np.iinfo(np.int32).max
+    return array.astype(np.int32 if fits else np.int64)

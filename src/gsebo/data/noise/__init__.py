@@ -1,0 +1,1 @@
+"""Edges, features and labels that are made wrong on purpose."""

@@ -1,0 +1,376 @@
+"""What can be wrong with a graph: kinds of noise by name, and how much of each."""
+
+import re
+from collections.abc import Callable, Iterator
+from copy import copy
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from gsebo.data.noise.inter_class import add_inter_class_edges, add_pairs, pair_keys
+from gsebo.data.seeding import seeded_generator, sorted_distinct
+from gsebo.data.validate import require_graph, sized
+from gsebo.errors import InvalidInput
+from gsebo.graph.features import (
+    csr_tensor,
+    normalise_rows,
+    require_numbers,
+    whole_numbers,
+)
+from gsebo.lookup import own_name
+
+
+def share_of(percent: int, total: int) -> int:
+    """Return so many percent of a number, rounded, halves up.
+
+    >>> share_of(10, 120), share_of(50, 3)
+    (12, 2)
+
+    Raises:
+        InvalidInput: ``percent`` is not from 0 to 100.
+    """
+    if not 0 <= percent <= 100:
+        raise InvalidInput(f"{percent} percent given: expected 0 to 100.")
+    return (percent * total + 50) // 100
+
+
+def add_random_edges(data: Data, count: int, seed: int = 0) -> Data:
+    """Return a copy of a graph with ``count`` more undirected edges.
+
+    The pairs are drawn uniformly, without replacement, from all pairs of two nodes
+    that are no edge in either direction. Both directions of each are appended after
+    the user's edges. No label is read.
+
+    Raises:
+        InvalidInput: ``count`` is negative or more than there are such pairs.
+    """
+    # With a group of its own for each node, every pair is one between groups.
+    groups = np.arange(int(sized(data).num_nodes), dtype=np.int64)
+    return add_pairs(data, groups, count, seed, "random")
+
+
+def remove_edges(data: Data, percent: int, seed: int = 0) -> Data:
+    """Return a copy of a graph without some of its undirected edges.
+
+    An edge goes with its opposite direction and its duplicates. Self-loops stay, and so
+    does at least one edge; the order of what stays is as before.
+
+    Args:
+        data: The graph.
+        percent: Of the pairs of nodes that are joined.
+        seed: Decides which.
+
+    Raises:
+        InvalidInput: ``percent`` is not from 0 to 100, or there are no edges.
+    """
+    edges = data.edge_index.cpu().numpy().astype(np.int64)
+    is_loop = edges[0] == edges[1]
+    keys = pair_keys(edges, int(sized(data).num_nodes))
+    pairs = sorted_distinct(keys[~is_loop])
+    if len(pairs) == 0:
+        raise InvalidInput("the graph has no edges: expected some, to remove a part.")
+    count = min(share_of(percent, len(pairs)), len(pairs) - 1)
+    gone = seeded_generator(seed).choice(pairs, count, replace=False)
+    kept = torch.from_numpy(is_loop | ~np.isin(keys, gone)).to(data.edge_index.device)
+    noisy = copy(data)
+    noisy.edge_index = data.edge_index[:, kept]
+    for key in ("edge_weight", "edge_attr"):
+        if key not in data or (held := data[key]) is None:
+            continue
+        if not isinstance(held, torch.Tensor) or held.shape[:1] != kept.shape:
+            raise InvalidInput(
+                f"{key} does not belong to the edges: expected a tensor with a row for "
+                f"each of {len(kept)} edges, to remove a part."
+            )
+        require_numbers(held, key)
+        noisy[key] = held[kept]
+    return noisy
+
+
+_ROUNDING = 1e-4
+
+
+def shuffle_features(data: Data, percent: int, seed: int = 0) -> Data:
+    """Return a copy of a graph in whose features nodes have swapped entries.
+
+    In each column, so many percent of the nodes are drawn, other nodes in each, and
+    their entries are dealt out among them anew. A column keeps its values, and so its
+    distribution and its number of zeros; what it says about a node is lost where it was
+    dealt. At 100 percent nothing is left but the columns' distributions.
+
+    Rows that came normalised, their absolute values adding up to 1, are scaled to a
+    largest entry of 1 before and normalised again after. For words that are there or
+    not, that is the same as to swap words and to normalise then.
+
+    Args:
+        data: The graph; its features are dense or ``sparse_csr``, and stay so.
+        percent: Of the entries of each column, zeros included.
+        seed: Decides which.
+
+    Raises:
+        InvalidInput: ``percent`` is not from 0 to 100, or there are no features.
+    """
+    if "x" not in data or not isinstance(data.x, Tensor) or data.x.dim() != 2:
+        raise InvalidInput("the graph has no x: expected features, to shuffle them.")
+    nodes, columns = (int(side) for side in data.x.shape)
+    count = share_of(percent, nodes)
+    noisy = copy(data)
+    if count > 1:
+        normalised = _is_normalised(data.x)
+        x = _with_largest_entry_one(data.x) if normalised else data.x
+        x = _dealt(x, _moves(nodes, columns, count, seed))
+        noisy.x = normalise_rows(x) if normalised else x
+    return noisy
+
+
+def _moves(nodes: int, columns: int, count: int, seed: int) -> Iterator[Tensor]:
+    """For each column, the node that each node's entry goes to."""
+    generator = seeded_generator(seed)
+    for _ in range(columns):
+        chosen = generator.choice(nodes, count, replace=False)
+        target = np.arange(nodes)
+        target[chosen] = generator.permutation(chosen)
+        yield torch.from_numpy(target)
+
+
+def _dealt(x: Tensor, moves: Iterator[Tensor]) -> Tensor:
+    if x.layout == torch.sparse_csr:
+        return _dealt_entries(x, moves)
+    by_column = x.T.contiguous()
+    dealt = torch.empty_like(by_column)
+    for column, target in enumerate(moves):
+        dealt[column, target.to(x.device)] = by_column[column]
+    return dealt.T.contiguous()
+
+
+def _dealt_entries(x: Tensor, moves: Iterator[Tensor]) -> Tensor:
+    """The same for stored entries; those that are not stored are zeros."""
+    rows, columns = _rows(x), x.col_indices()
+    by_column = torch.argsort(columns, stable=True)
+    counts = torch.bincount(columns, minlength=x.shape[1]).tolist()
+    parts = torch.split(rows[by_column], counts)
+    moved = torch.cat(
+        [target.to(x.device)[part] for part, target in zip(parts, moves, strict=True)]
+    )
+    by_row = torch.argsort(moved, stable=True)
+    sizes = torch.bincount(moved, minlength=x.shape[0])
+    starts = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+    order = by_column[by_row]
+    shape = (x.shape[0], x.shape[1])
+    return csr_tensor(starts, columns[order], x.values()[order], shape)
+
+
+def _is_normalised(x: Tensor) -> bool:
+    """Whether the absolute values of each row add up to 1, but for rows of zeros."""
+    sums = _by_row(x, "sum")
+    some = sums[sums != 0]
+    return some.numel() > 0 and bool(((some - 1).abs() < _ROUNDING).all())
+
+
+def _with_largest_entry_one(x: Tensor) -> Tensor:
+    largest = _by_row(x, "amax")
+    largest = torch.where(largest == 0, 1, largest)
+    if x.layout != torch.sparse_csr:
+        return x / largest[:, None]
+    values = x.values() / largest[_rows(x)]
+    shape = (x.shape[0], x.shape[1])
+    return csr_tensor(x.crow_indices(), x.col_indices(), values, shape)
+
+
+def _by_row(x: Tensor, how: str) -> Tensor:
+    """Sum or largest of the absolute values of each row."""
+    if x.layout != torch.sparse_csr:
+        return x.abs().sum(dim=1) if how == "sum" else x.abs().amax(dim=1)
+    zeros = torch.zeros(x.shape[0], dtype=x.dtype, device=x.device)
+    return zeros.scatter_reduce(0, _rows(x), x.values().abs(), how)
+
+
+def _rows(x: Tensor) -> Tensor:
+    """Row of each stored entry."""
+    nodes = torch.arange(x.shape[0], device=x.device)
+    return nodes.repeat_interleave(x.crow_indices().diff())
+
+
+_LEARNED_FROM = ("train_mask", "val_mask")
+
+
+def replace_labels(data: Data, percent: int, seed: int = 0) -> Data:
+    """Return a copy of a graph with other training and validation labels.
+
+    Of the training nodes, and likewise of the validation nodes, so many percent are
+    drawn. Each gets another class, drawn evenly from the classes that training and
+    validation nodes have. No other label is read or changed, so that accuracy on test
+    nodes is measured with the true ones.
+
+    Args:
+        data: The graph.
+        percent: Of the labels of each of the two sets.
+        seed: Decides which, and what they become.
+
+    Raises:
+        InvalidInput: ``percent`` is not from 0 to 100, labels or masks are missing, or
+            there is one class only.
+    """
+    for key in ("y", *_LEARNED_FROM):
+        if key not in data or not isinstance(data[key], torch.Tensor):
+            raise InvalidInput(
+                f"the graph has no {key}: expected a tensor, to change labels."
+            )
+        given = whole_numbers(data, key)
+        if given.ndim != 1 or len(given) != len(data.y):
+            raise InvalidInput(
+                f"{key} has shape {list(given.shape)} and dtype {given.dtype}: "
+                "expected one class or truth value per node, to change labels."
+            )
+    labels = whole_numbers(data, "y").copy()
+    sets = [np.flatnonzero(whole_numbers(data, key)) for key in _LEARNED_FROM]
+    classes = np.unique(labels[np.concatenate(sets)])
+    if len(classes) < 2:
+        raise InvalidInput(
+            f"training and validation nodes have {len(classes)} classes: expected at "
+            "least two, to change labels."
+        )
+    generator = seeded_generator(seed)
+    for nodes in sets:
+        count = share_of(percent, len(nodes))
+        chosen = generator.choice(nodes, count, replace=False)
+        # One of the others: a step of 1 to classes - 1 around the circle of classes.
+        steps = generator.integers(1, len(classes), size=count)
+        place = np.searchsorted(classes, labels[chosen]) + steps
+        labels[chosen] = classes[place % len(classes)]
+    noisy = copy(data)
+    noisy.y = torch.from_numpy(labels).to(data.y)
+    return noisy
+
+
+NoiseSpec = int | str
+"""A number of inter-class edges, or ``KIND:LEVEL``."""
+
+
+@dataclass(frozen=True)
+class NoiseKind:
+    """One way to disturb a graph.
+
+    Attributes:
+        apply: Takes the graph, the level and the seed.
+        words: What there is so much of.
+        in_percent: Whether levels are percentages; else they are numbers of edges that
+            are appended.
+    """
+
+    apply: Callable[[Data, int, int], Data]
+    words: str
+    in_percent: bool = True
+
+
+INTER_CLASS = "inter_class"
+LABELS = "labels"
+NOISE_KINDS = {
+    INTER_CLASS: NoiseKind(add_inter_class_edges, "false edges", in_percent=False),
+    "random": NoiseKind(add_random_edges, "random edges", in_percent=False),
+    "removed": NoiseKind(remove_edges, "edges removed"),
+    "features": NoiseKind(shuffle_features, "features shuffled"),
+    LABELS: NoiseKind(replace_labels, "labels replaced"),
+}
+"""Kinds of noise by name."""
+
+_LEVEL = re.compile(r"[0-9]{1,15}")
+
+
+def apply_noise(data: Data, noise: NoiseSpec, seed: int = 0) -> Data:
+    """Return a copy of a graph with noise; the same for the same seed.
+
+    ===================  ============================================================
+    noise                what it does
+    ===================  ============================================================
+    ``1000``             :func:`add_inter_class_edges`, as ``"inter_class:1000"``
+    ``"random:1000"``    :func:`add_random_edges`
+    ``"removed:30"``     :func:`remove_edges`, 30 % of them
+    ``"features:30"``    :func:`shuffle_features`, 30 % of the entries of each column
+    ``"labels:30"``      :func:`replace_labels`, 30 % of those that are learned from
+    ===================  ============================================================
+
+    Raises:
+        InvalidInput: There is no such noise, or the graph is not made for it.
+    """
+    kind, level = noise_parts(noise)
+    require_graph(data)
+    return NOISE_KINDS[kind].apply(data, level, seed) if level else copy(data)
+
+
+def noise_spec(given: object, name: str = "noise") -> NoiseSpec:
+    """Check what a user gave and return its one form.
+
+    >>> noise_spec("Removed:30"), noise_spec("inter_class:7"), noise_spec("labels:0")
+    ('removed:30', 7, 0)
+
+    Args:
+        given: A number or a text.
+        name: What to call it in a message.
+
+    Raises:
+        InvalidInput: It is no noise.
+    """
+    text = str(given).strip() if type(given) in (int, str) else ""
+    kind, colon, level = text.rpartition(":")
+    kind = own_name(name, kind, NOISE_KINDS) if colon else INTER_CLASS
+    if not _LEVEL.fullmatch(level):
+        raise InvalidInput(
+            f"{name} {given} given; expected a number of edges between classes, or "
+            f"KIND:LEVEL with one of {', '.join(NOISE_KINDS)}, such as removed:30."
+        )
+    if NOISE_KINDS[kind].in_percent and int(level) > 100:
+        raise InvalidInput(f"{name} {given} given; expected 0 to 100 percent.")
+    # An integer is what stored trials have, and nothing of anything is the same graph.
+    whole = kind == INTER_CLASS or int(level) == 0
+    return int(level) if whole else f"{kind}:{int(level)}"
+
+
+def noise_parts(noise: NoiseSpec) -> tuple[str, int]:
+    """Kind and level.
+
+    >>> noise_parts(5), noise_parts("removed:30")
+    (('inter_class', 5), ('removed', 30))
+
+    Raises:
+        InvalidInput: It is no noise.
+    """
+    spec = noise_spec(noise)
+    if isinstance(spec, int):
+        return INTER_CLASS, spec
+    kind, _, level = spec.partition(":")
+    return kind, int(level)
+
+
+def noise_in_words(noise: NoiseSpec) -> str:
+    """Say how much of what.
+
+    >>> noise_in_words(5), noise_in_words("removed:30")
+    ('5 false edges', '30 % of edges removed')
+    """
+    kind, level = noise_parts(noise)
+    of = "% of " if NOISE_KINDS[kind].in_percent else ""
+    return f"{level} {of}{NOISE_KINDS[kind].words}"
+
+
+def level_in_words(noise: NoiseSpec) -> str:
+    """Say how much; what is no noise at all is 0 of every kind.
+
+    >>> level_in_words(0), level_in_words("random:500"), level_in_words("removed:30")
+    ('0', '500', '30 %')
+    """
+    kind, level = noise_parts(noise)
+    return f"{level} %" if level and NOISE_KINDS[kind].in_percent else str(level)
+
+
+def edges_appended(noise: NoiseSpec) -> int:
+    """How many pairs of nodes were joined, both ways, at the end of the edges.
+
+    >>> edges_appended("random:500"), edges_appended("removed:30")
+    (500, 0)
+    """
+    kind, level = noise_parts(noise)
+    return 0 if NOISE_KINDS[kind].in_percent else level

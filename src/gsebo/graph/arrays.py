@@ -1,0 +1,285 @@
+"""A graph as plain arrays, in memory or mapped from files: read in parts, not whole."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+from torch import Tensor
+from torch_geometric.data import Data
+
+from gsebo.graph.features import csr_tensor
+from gsebo.graph.mapped import gather_rows, release, stretches
+
+
+@dataclass(frozen=True, eq=False)
+class CanonicalGraph:
+    """A directed graph with its edges sorted, merged and freed of self-loops.
+
+    Attributes:
+        num_nodes: Number of nodes, ``N``.
+        edge_index: Edges as int64 ``[2, E]``, row 0 the source and row 1 the target,
+            without self-loops or duplicates, sorted by (target, source).
+        entry_of_edge: For each edge of the user, int64 ``[user edges]``: the column
+            of ``edge_index`` it became, or ``E + node`` for a self-loop.
+    """
+
+    num_nodes: int
+    edge_index: Tensor
+    entry_of_edge: Tensor
+
+    @property
+    def num_edges(self) -> int:
+        """Number of canonical edges, ``E``."""
+        return self.edge_index.shape[1]
+
+    @cached_property
+    def reverse_edge(self) -> Tensor:
+        """Id of the edge ``(j, i)`` for each edge ``(i, j)``, -1 where there is none.
+
+        Returns:
+            int64 ``[E]``.
+        """
+        source, target = self.edge_index
+        if self.num_edges == 0:
+            return torch.empty_like(source)
+        keys = _sort_key(source, target, self.num_nodes)
+        wanted = _sort_key(target, source, self.num_nodes)
+        found = torch.searchsorted(keys, wanted).clamp(max=self.num_edges - 1)
+        return torch.where(keys[found] == wanted, found, -1)
+
+    def to_user_order(self, edge_values: Tensor, loop_values: Tensor) -> Tensor:
+        """Give every edge of the user the value of its canonical edge or self-loop.
+
+        Args:
+            edge_values: One value per canonical edge, ``[..., E]``.
+            loop_values: One value per node's self-loop, ``[..., N]``; leading axes
+                broadcast against those of ``edge_values``.
+
+        Returns:
+            ``[..., user edges]``.
+        """
+        leading = np.broadcast_shapes(edge_values.shape[:-1], loop_values.shape[:-1])
+        entries = torch.cat(
+            [
+                edge_values.expand(*leading, self.num_edges),
+                loop_values.expand(*leading, self.num_nodes),
+            ],
+            dim=-1,
+        )
+        return entries.index_select(-1, self.entry_of_edge)
+
+    def user_edge_index(self) -> Tensor:
+        """The user's edges in their own order, ``[2, user edges]``."""
+        nodes = torch.arange(self.num_nodes, device=self.edge_index.device)
+        entries = torch.cat([self.edge_index, nodes.expand(2, -1)], dim=1)
+        return entries.index_select(1, self.entry_of_edge)
+
+    def fingerprint(self) -> str:
+        """Sha256 of the graph: equal for two graphs exactly when they are the same."""
+        edges = self.edge_index.cpu().contiguous().numpy().astype("<i8", copy=False)
+        digest = hashlib.sha256(self.num_nodes.to_bytes(8, "little"))
+        digest.update(edges.tobytes())
+        return digest.hexdigest()
+
+
+def canonicalise(data: Data) -> CanonicalGraph:
+    """Sort the edges of a validated graph, merge duplicates, set self-loops apart.
+
+    A directed graph stays directed. The input is not changed.
+
+    >>> loop_and_double = torch.tensor([[1, 0, 1, 1], [0, 0, 0, 2]])
+    >>> graph = canonicalise(Data(edge_index=loop_and_double, num_nodes=3))
+    >>> graph.edge_index.tolist(), graph.entry_of_edge.tolist()
+    ([[1, 1], [0, 2]], [0, 2, 0, 1])
+    """
+    num_nodes = int(data.num_nodes)
+    source, target = data.edge_index.to(torch.int64)
+    is_loop = source == target
+    keys = _sort_key(source[~is_loop], target[~is_loop], num_nodes)
+    unique_keys, inverse = torch.unique(keys, return_inverse=True)
+    entry_of_edge = unique_keys.numel() + source
+    entry_of_edge[~is_loop] = inverse
+    edge_index = torch.stack([unique_keys % num_nodes, unique_keys // num_nodes])
+    return CanonicalGraph(num_nodes, edge_index, entry_of_edge)
+
+
+def _sort_key(source: Tensor, target: Tensor, num_nodes: int) -> Tensor:
+    """Number edges so that the order of the numbers is (target, source)."""
+    return target * num_nodes + source
+
+
+Array = NDArray[Any]
+
+# The share of non-zeros below which networks read features as a sparse matrix.
+_SPARSE_BELOW = 0.25
+
+
+@final
+class CSRArrays(NamedTuple):
+    """A sparse matrix, row by row.
+
+    Attributes:
+        indptr: Where each row begins, int64 ``[rows + 1]``.
+        columns: Column of each stored number.
+        values: The numbers.
+        num_columns: Number of columns.
+    """
+
+    indptr: Array
+    columns: Array
+    values: Array
+    num_columns: int
+
+    def rows(self, chosen: Array) -> CSRArrays:
+        """Some of the rows, copied, in the order asked for."""
+        begin = self.indptr[chosen]
+        counts = self.indptr[chosen + 1] - begin
+        indptr = np.zeros(len(chosen) + 1, np.int64)
+        np.cumsum(counts, out=indptr[1:])
+        places = np.arange(indptr[-1]) + np.repeat(begin - indptr[:-1], counts)
+        columns, values = self.columns[places], self.values[places]
+        return CSRArrays(indptr, columns, values, self.num_columns)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class GraphArrays:
+    """A directed graph with features and labels, as arrays.
+
+    The edges into node ``i`` are those with the ids ``indptr[i]`` to ``indptr[i + 1]``,
+    sorted by their source, without self-loops or duplicates: the canonical order.
+
+    Attributes:
+        indptr: Where the edges into each node begin, int64 ``[nodes + 1]``.
+        source: Source of each edge, integers ``[edges]``.
+        x: Features, floating point ``[nodes, features]``, or sparse rows.
+        y: Classes, integers ``[nodes]``; negative where unknown. ``None``: no labels.
+        train: Nodes to learn from, bool ``[nodes]``.
+        val: Nodes to choose by, bool ``[nodes]``.
+        test: Nodes to report on, bool ``[nodes]``.
+        node_id: Names of the nodes, distinct integers ``[nodes]``.
+    """
+
+    indptr: Array
+    source: Array
+    x: Array | CSRArrays
+    y: Array | None = None
+    train: Array | None = None
+    val: Array | None = None
+    test: Array | None = None
+    node_id: Array | None = None
+
+    @classmethod
+    def of(cls, data: Data) -> GraphArrays:
+        """Lay out a validated graph that is in memory."""
+        graph = canonicalise(data)
+        source, target = graph.edge_index.cpu().numpy()
+        indptr = np.zeros(graph.num_nodes + 1, np.int64)
+        np.cumsum(np.bincount(target, minlength=graph.num_nodes), out=indptr[1:])
+        named = {
+            "y": "y",
+            "train": "train_mask",
+            "val": "val_mask",
+            "test": "test_mask",
+            "node_id": "node_id",
+        }
+        found = {
+            name: data[key].cpu().numpy()
+            for name, key in named.items()
+            if key in data and data[key] is not None
+        }
+        return cls(indptr, source, _features_of(data.x.detach().cpu()), **found)
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges, self-loops not among them."""
+        return len(self.source)
+
+    @property
+    def num_features(self) -> int:
+        """Number of feature columns."""
+        if isinstance(self.x, CSRArrays):
+            return self.x.num_columns
+        return int(self.x.shape[1])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type that networks compute in: that of the features, at least 32 bits."""
+        kept = self.x.values if isinstance(self.x, CSRArrays) else self.x
+        return torch.float64 if kept.dtype == np.float64 else torch.float32
+
+    def degree(self, nodes: Array) -> Array:
+        """Number of edges into some nodes, int64."""
+        found: Array = self.indptr[nodes + 1] - self.indptr[nodes]
+        return found
+
+    def features(self, nodes: Array) -> Tensor:
+        """Features of some nodes, dense or ``sparse_csr``, always in the same form.
+
+        Of a mapped file only a stretch at a time is held in memory.
+
+        Args:
+            nodes: Numbers of the nodes; in ascending order it is quickest.
+        """
+        if not isinstance(self.x, CSRArrays):
+            return torch.from_numpy(gather_rows(self.x, nodes)).to(self.dtype)
+        x = self.x
+        parts = [x.rows(nodes[:0])]
+        for piece in stretches(gather_rows(x.indptr, nodes) * x.values.itemsize):
+            parts.append(x.rows(nodes[piece]))
+            self.release()
+        counts = np.concatenate([np.diff(part.indptr) for part in parts])
+        columns = np.concatenate([part.columns for part in parts]).astype(np.int64)
+        values = np.concatenate([part.values for part in parts])
+        return csr_tensor(
+            torch.from_numpy(np.concatenate([[0], np.cumsum(counts)])),
+            torch.from_numpy(columns),
+            torch.from_numpy(values).to(self.dtype),
+            (len(nodes), self.num_features),
+        )
+
+    def release(self) -> None:
+        """Let go of what was read from files; reading goes on as before.
+
+        Pages of a mapped file count as memory of the process until then.
+        """
+        for array in self._arrays():
+            release(array)
+
+    def _arrays(self) -> Iterator[Array]:
+        yield from (self.indptr, self.source)
+        yield from self.x[:3] if isinstance(self.x, CSRArrays) else (self.x,)
+        optional = (self.y, self.train, self.val, self.test, self.node_id)
+        yield from (array for array in optional if array is not None)
+
+
+def _features_of(x: Tensor) -> Array | CSRArrays:
+    if x.layout == torch.strided:
+        stored = int(torch.count_nonzero(x))
+    else:
+        stored = x.values().numel()
+    if stored >= _SPARSE_BELOW * x.numel():
+        dense: Array = x.to_dense().numpy()
+        return dense
+    if x.layout == torch.strided:
+        matrix = csr_matrix(x.numpy())
+    else:
+        parts = (x.values(), x.col_indices(), x.crow_indices())
+        matrix = csr_matrix(tuple(part.numpy() for part in parts), shape=x.shape)
+        matrix.sum_duplicates()
+    return CSRArrays(
+        matrix.indptr.astype(np.int64), matrix.indices, matrix.data, x.shape[1]
+    )

@@ -1,0 +1,186 @@
+"""Which nodes and edges of one graph are those of another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch_geometric.data import Data
+
+from gsebo.errors import InvalidInput
+from gsebo.graph.arrays import CanonicalGraph
+from gsebo.graph.features import features_to_csr, take_rows
+
+Words = NDArray[np.uint64]
+
+# Rows are hashed in blocks, so that the numbers in between stay in the cache.
+_ENTRIES_AT_ONCE = 2**18
+
+
+def row_hashes(x: Tensor) -> Tensor:
+    """Hash each row of a dense or ``sparse_csr`` matrix, int64 ``[rows]``.
+
+    Equal rows have equal hashes, dense or sparse, on every machine; numbers count as
+    float32, and zeros do not count.
+
+    >>> first, second = row_hashes(torch.tensor([[0.0, 2.0], [2.0, 0.0]])).tolist()
+    >>> first == second
+    False
+    """
+    x = x.detach().cpu()
+    hashes = np.empty(x.shape[0], dtype=np.uint64)
+    for begin, end in _blocks(x):
+        rows = take_rows(x, torch.arange(begin, end))
+        matrix = features_to_csr(rows.to(torch.float32))
+        entries = _mixed(
+            (matrix.indices.astype(np.uint64) << np.uint64(32))
+            | matrix.data.view(np.uint32)
+        )
+        # A sum of the hashes of a row's entries: differences of running sums that wrap
+        # around are exact, and no order of the entries matters.
+        running = np.zeros(len(entries) + 1, dtype=np.uint64)
+        np.cumsum(entries, out=running[1:])
+        hashes[begin:end] = _mixed(np.diff(running[matrix.indptr]))
+    return torch.from_numpy(hashes.view(np.int64))
+
+
+def _blocks(x: Tensor) -> Iterator[tuple[int, int]]:
+    stored = x.numel() if x.layout == torch.strided else x.values().numel()
+    step = max(_ENTRIES_AT_ONCE * x.shape[0] // max(stored, 1), 1)
+    for begin in range(0, x.shape[0], step):
+        yield begin, min(begin + step, x.shape[0])
+
+
+def _mixed(words: Words) -> Words:
+    """Scatter words over all 64 bits, one to one (the finaliser of SplitMix64)."""
+    words = words + np.uint64(0x9E3779B97F4A7C15)
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
+
+
+@dataclass(frozen=True, eq=False)
+class NodeKeys:
+    """What the nodes of a graph are known by.
+
+    Attributes:
+        num_nodes: Number of nodes.
+        row_hash: Hash of each row of features, int64 ``[nodes]``, or ``None`` where
+            nobody kept it.
+        node_id: The user's own name of each node, int64 ``[nodes]``, if there are any.
+    """
+
+    num_nodes: int
+    row_hash: Tensor | None = None
+    node_id: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("row_hash", "node_id"):
+            keys = getattr(self, name)
+            if keys is not None and keys.shape != (self.num_nodes,):
+                raise InvalidInput(
+                    f"{name} has shape {list(keys.shape)}; expected one number for "
+                    f"each of {self.num_nodes} nodes."
+                )
+
+    @classmethod
+    def of(cls, data: Data) -> NodeKeys:
+        """Take the keys of a validated graph."""
+        # A graph without features is one that knows its number of nodes.
+        hashes = row_hashes(data.x) if data.x is not None else None
+        return cls(int(data.num_nodes), hashes, node_ids(data))
+
+    def find(self, others: NodeKeys) -> Tensor:
+        """Find the nodes of another graph among these.
+
+        By ``node_id`` where both graphs have it. Otherwise by position, where a node
+        whose features are not those of the node here is another one; without hashes
+        the position alone decides.
+
+        Returns:
+            For each of the others the node here or -1, int64 ``[others]``.
+        """
+        if self.node_id is not None and others.node_id is not None:
+            order = torch.argsort(self.node_id)
+            place = _find_sorted(self.node_id[order], others.node_id)
+            return torch.where(place >= 0, order[place], -1)
+        node = torch.full((others.num_nodes,), -1)
+        shared = min(self.num_nodes, others.num_nodes)
+        node[:shared] = torch.arange(shared)
+        if self.row_hash is not None and others.row_hash is not None:
+            differs = self.row_hash[:shared] != others.row_hash[:shared]
+            node[:shared][differs] = -1
+        return node
+
+    def may_be(self, data: Data) -> bool:
+        """Whether no ``node_id`` says that a graph's nodes or their order are others.
+
+        The features are not looked at.
+        """
+        given = node_ids(data)
+        if self.node_id is None or given is None:
+            return True
+        return torch.equal(self.node_id, given)
+
+
+def node_ids(data: Data) -> Tensor | None:
+    """The user's own names of a graph's nodes, int64 ``[nodes]``, if there are any."""
+    given = data.node_id if "node_id" in data else None
+    return None if given is None else given.detach().cpu().to(torch.int64)
+
+
+def find_edges(edge_index: Tensor, num_nodes: int, wanted: Tensor) -> Tensor:
+    """Find pairs of nodes among the edges of a graph.
+
+    Args:
+        edge_index: Its edges in canonical order, ``[2, edges]``.
+        num_nodes: Number of its nodes.
+        wanted: Pairs of its nodes, each -1 where it has none, ``[2, pairs]``.
+
+    Returns:
+        The number of each pair's edge or -1, int64 ``[pairs]``.
+    """
+    keys = edge_index[1] * num_nodes + edge_index[0]
+    pairs = wanted[1] * num_nodes + wanted[0]
+    # Of a pair with one node that is not there the number would be that of another.
+    return _find_sorted(keys, torch.where((wanted >= 0).all(0), pairs, -1))
+
+
+def find_entries(
+    edge_index: Tensor,
+    num_nodes: int,
+    graph: CanonicalGraph,
+    node: Tensor,
+    *,
+    self_loops: bool,
+) -> Tensor:
+    """Find the edges and self-loops of a graph among those of another.
+
+    Args:
+        edge_index: Edges of the other one in canonical order, ``[2, edges]``.
+        num_nodes: Number of nodes of the other one.
+        graph: Where to find an entry for.
+        node: Which node of the other one each of its nodes is, or -1, ``[nodes]``.
+        self_loops: Whether both have a self-loop for every node after their edges.
+
+    Returns:
+        For each edge, and then for each self-loop if there are any, the number of the
+        other's entry or -1, int64 ``[entries]``.
+    """
+    entry = find_edges(edge_index, num_nodes, node[graph.edge_index.cpu()])
+    if not self_loops:
+        return entry
+    loops = torch.where(node >= 0, edge_index.shape[1] + node, -1)
+    return torch.cat([entry, loops])
+
+
+def _find_sorted(keys: Tensor, wanted: Tensor) -> Tensor:
+    """Place of each of ``wanted`` among the sorted keys, or -1."""
+    if keys.numel() == 0:
+        return torch.full_like(wanted, -1)
+    place = torch.searchsorted(keys, wanted).clamp(max=keys.numel() - 1)
+    return torch.where(keys[place] == wanted, place, -1)

@@ -1,0 +1,9 @@
+"""Batches of a graph, drawn by neighbors or by clusters."""
+
+from gsebo.loader.batch import Batch as Batch
+from gsebo.loader.cluster import PartitionSampler as PartitionSampler
+from gsebo.loader.neighbor import NeighbourSampler as NeighbourSampler
+from gsebo.loader.registry import SAMPLERS as SAMPLERS
+from gsebo.loader.registry import make_sampler as make_sampler
+from gsebo.loader.sampler import BoundSampler as BoundSampler
+from gsebo.loader.sampler import Sampler as Sampler

@@ -1,0 +1,193 @@
+"""A part of a graph that knows which nodes and edges of the whole it holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gsebo.graph import Topology
+from gsebo.graph.arrays import CanonicalGraph, GraphArrays
+from gsebo.graph.chunks import features_of
+from gsebo.nn.base import Backbone, Features
+from gsebo.sparse import Pattern, row_sum
+from gsebo.sparse.pattern import sorted_pattern
+
+Integers = NDArray[np.int64]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Some nodes of a graph and some of the edges between them.
+
+    Attributes:
+        nodes: Their numbers in the whole graph, ascending, int64 ``[n]``.
+        edges: Ids of the edges in the whole graph, ascending, int64 ``[e]``.
+        edge_index: Source and target of each edge as positions in ``nodes``, sorted by
+            (target, source), int64 ``[2, e]``.
+        scale: How many edges into its target each edge stands for, float32 ``[e]``:
+            those of the whole graph over those present.
+        degree: Edges into each node in the whole graph, int64 ``[n]``.
+        seeds: Positions in ``nodes`` of those that the batch was drawn around,
+            ascending, int64 ``[s]``.
+    """
+
+    nodes: Tensor
+    edges: Tensor
+    edge_index: Tensor
+    scale: Tensor
+    degree: Tensor
+    seeds: Tensor
+
+    @classmethod
+    def full(cls, arrays: GraphArrays, seeds: Integers) -> Batch:
+        """The whole graph, around some of its nodes."""
+        nodes = np.arange(arrays.num_nodes)
+        degree = np.diff(arrays.indptr)
+        edges, source = np.arange(arrays.num_edges), arrays.source.astype(np.int64)
+        return cls.of(nodes, edges, source, degree, degree, np.sort(seeds))
+
+    @classmethod
+    def of(
+        cls,
+        nodes: Integers,
+        edges: Integers,
+        source: Integers,
+        counts: Integers,
+        degree: Integers,
+        seeds: Integers,
+    ) -> Batch:
+        """Put a batch together.
+
+        Args:
+            nodes: Numbers of the nodes in the whole graph, ascending.
+            edges: Ids of the edges, ascending.
+            source: Source of each edge, as position in ``nodes``.
+            counts: Number of these edges into each node.
+            degree: Number of all edges into each node.
+            seeds: Numbers in the whole graph of the nodes drawn around, ascending.
+        """
+        target = np.repeat(np.arange(len(nodes)), counts)
+        scale = (degree / np.maximum(counts, 1)).astype(np.float32)
+        return cls(
+            nodes=torch.from_numpy(nodes),
+            edges=torch.from_numpy(edges),
+            edge_index=torch.from_numpy(np.stack([source, target])),
+            scale=torch.from_numpy(np.repeat(scale, counts)),
+            degree=torch.from_numpy(degree),
+            seeds=torch.from_numpy(np.searchsorted(nodes, seeds)),
+        )
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A batch, laid out on a device for a network.
+
+    Attributes:
+        nodes: Numbers of its nodes in the whole graph, on the CPU.
+        graph: Its entries.
+        entries: Their numbers in the whole graph: edges, then loops behind all edges.
+        features: Of its nodes.
+        labels: Of its nodes; -1 where a label may not be known.
+        seeds: The nodes that it was drawn around.
+        scale: How many entries of the whole graph each entry stands for.
+        degree: Edges into each node in the whole graph.
+        backbone: The network.
+        place: Of the batch in its step.
+    """
+
+    nodes: Tensor
+    graph: Topology
+    entries: Tensor
+    features: Features
+    labels: Tensor
+    seeds: Tensor
+    scale: Tensor
+    degree: Tensor
+    backbone: Backbone
+    place: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        batch: Batch,
+        arrays: GraphArrays,
+        backbone: Backbone,
+        device: torch.device,
+        place: int = 0,
+    ) -> Part:
+        """Read what a batch needs of the whole graph."""
+        count = batch.nodes.numel()
+        every = torch.arange(batch.edges.numel())
+        graph = CanonicalGraph(count, batch.edge_index, every)
+        loops = backbone.self_loops
+        source, target = batch.edge_index
+        pattern = sorted_pattern(target, source, count, loops=loops, device=device)
+        entries, scale = batch.edges, batch.scale.to(arrays.dtype)
+        if loops:
+            entries = torch.cat([entries, arrays.num_edges + batch.nodes])
+            scale = torch.cat([scale, scale.new_ones(count)])
+        return cls(
+            nodes=batch.nodes,
+            graph=Topology(pattern, graph),
+            entries=entries,
+            features=features_of(arrays, batch.nodes, arrays.dtype, device),
+            labels=_labels(arrays, batch.nodes).to(device),
+            seeds=batch.seeds.to(device),
+            scale=scale.to(device),
+            degree=batch.degree.to(device),
+            backbone=backbone,
+            place=place,
+        )
+
+    @cached_property
+    def start(self) -> Tensor:
+        """Strengths of the vanilla propagation of the whole graph, ``[entries]``."""
+        entries = self.degree + int(self.backbone.self_loops)
+        return self.backbone.initial_strength(self.graph.pattern, entries).detach()
+
+    @cached_property
+    def message_scale(self) -> Tensor:
+        """The scale where messages are summed as they are, else one."""
+        summed = self.backbone.sums_messages
+        return self.scale if summed else torch.ones_like(self.scale)
+
+    def normalise(self, pattern: Pattern, weights: Tensor) -> Tensor:
+        """From weights ``[..., entries]`` to strengths that stand for the whole graph.
+
+        The sum of a row is that of its entries, scaled up. Of nodes whose edges were
+        not looked at, every edge is taken for an average one.
+        """
+        scaled = weights * self.scale
+        sums = row_sum(pattern, scaled)
+        unseen = self._unseen
+        if unseen is not None:
+            edges = slice(0, self.graph.num_edges)
+            mean = scaled[..., edges].sum(-1) / self.scale[edges].sum().clamp(min=1)
+            sums = sums + unseen * mean.unsqueeze(-1)
+        strengths = self.backbone.normalise(pattern, weights, sums)
+        return strengths * self.message_scale
+
+    @cached_property
+    def _unseen(self) -> Tensor | None:
+        """Edges of the nodes that none is at hand of, ``[nodes]``."""
+        present = self.graph.pattern.row_counts - int(self.backbone.self_loops)
+        missing = torch.where(present == 0, self.degree, 0)
+        return missing.to(self.scale) if bool(missing.any()) else None
+
+
+def _labels(arrays: GraphArrays, nodes: Tensor) -> Tensor:
+    """Classes of labelled nodes; no other label is ever read."""
+    labels = torch.full((nodes.numel(),), -1)
+    assert arrays.y is not None and arrays.train is not None and arrays.val is not None
+    index = nodes.numpy()
+    known = torch.from_numpy(arrays.train[index] | arrays.val[index])
+    labels[known] = torch.from_numpy(arrays.y[index[known.numpy()]]).long()
+    return labels

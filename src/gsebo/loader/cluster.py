@@ -1,0 +1,210 @@
+"""Batches of whole clusters of a graph (Cluster-GCN, Chiang et al., 2019)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from gsebo.errors import InvalidInput
+from gsebo.graph.arrays import GraphArrays
+from gsebo.loader.batch import Batch
+from gsebo.loader.kernels import Rows, induced_rows
+from gsebo.loader.sampler import (
+    BoundSampler,
+    Sampler,
+    ascending,
+    check_any,
+    check_sizes,
+    piece_of_epoch,
+    pieces_of_epoch,
+)
+
+_MOST_EDGES = 2**28
+# The k-way scheme starts from about so many nodes for each part; with fewer it leaves
+# parts empty, while repeated bisection fills them.
+_NODES_PER_PART = 30
+# Up to so many parts, bisection gives the better cut.
+_FEW_PARTS = 8
+# One partition for a graph, whatever the seed of the training.
+_SEED = 0
+
+
+def partition_graph(arrays: GraphArrays, num_parts: int) -> NDArray[np.int32]:
+    """Divide a graph into parts of about equal size, int32 ``[nodes]``.
+
+    It is done in memory, with every edge in both directions. The same graph gives the
+    same parts.
+
+    Args:
+        arrays: The graph.
+        num_parts: Number of parts, at least 2; some may stay empty if they are small.
+
+    Raises:
+        InvalidInput: The graph is too large, or pymetis is not installed.
+    """
+    if arrays.num_edges > _MOST_EDGES:
+        raise InvalidInput(
+            f"a graph with {arrays.num_edges} edges given to the partition sampler; "
+            f"expected at most {_MOST_EDGES}, or the neighbour sampler."
+        )
+    try:
+        import pymetis
+    except ImportError as error:
+        raise InvalidInput(
+            "the partition sampler needs pymetis, which is not installed; expected: "
+            "pip install 'gsebo[large]'."
+        ) from error
+    starts, neighbours = _both_directions(arrays, pymetis.zero_copy_dtype())
+    found = pymetis.part_graph(
+        num_parts,
+        pymetis.CSRAdjacency(starts, neighbours),
+        recursive=num_parts <= _FEW_PARTS
+        or arrays.num_nodes < _NODES_PER_PART * num_parts,
+        options=pymetis.Options(seed=_SEED),
+    )
+    return np.asarray(found.vertex_part, np.int32)
+
+
+def _both_directions(
+    arrays: GraphArrays, number: np.dtype[np.integer[Any]]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    ones = np.ones(arrays.num_edges, np.int8)
+    shape = (arrays.num_nodes, arrays.num_nodes)
+    one_way = csr_array((ones, arrays.source, arrays.indptr), shape=shape)
+    both = one_way + one_way.T.tocsr()
+    return both.indptr.astype(number), both.indices.astype(number)
+
+
+Integers = NDArray[np.int64]
+
+
+@final
+@dataclass(frozen=True)
+class PartitionSampler(Sampler):
+    """A batch is a few clusters, chosen at random, with all edges between them.
+
+    ``batch_size`` is about the number of nodes of a batch.
+
+    Attributes:
+        num_parts: Number of clusters; ``None`` takes so many that a batch has about
+            ``batch_size`` nodes.
+        clusters_per_batch: How many make a batch. If there are no more in all, a batch
+            is the whole graph.
+    """
+
+    num_parts: int | None = None
+    clusters_per_batch: int = 20
+
+    def __post_init__(self) -> None:
+        for name in ("num_parts", "clusters_per_batch"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidInput(f"{name} is {value}; expected at least 1.")
+
+    def bind(
+        self, arrays: GraphArrays, *, num_layers: int, batch_size: int, seed: int
+    ) -> "BoundPartition":
+        """Get ready to draw from a graph; it is divided when the first batch is."""
+        check_sizes(num_layers, batch_size)
+        num_parts = self.num_parts
+        if num_parts is None:
+            wanted = -(-arrays.num_nodes * self.clusters_per_batch // batch_size)
+            wanted = min(wanted, arrays.num_nodes)
+            num_parts = max(wanted, self.clusters_per_batch)
+        elif num_parts > arrays.num_nodes:
+            raise InvalidInput(
+                f"num_parts is {num_parts}; expected at most {arrays.num_nodes}, "
+                "the number of nodes."
+            )
+        return BoundPartition(arrays, num_parts, self.clusters_per_batch, seed)
+
+
+@final
+class BoundPartition(BoundSampler):
+    """Draws clusters of one graph.
+
+    Args:
+        arrays: The graph.
+        num_parts: Number of clusters.
+        clusters_per_batch: How many make a batch.
+        seed: Of all that is drawn; the clusters do not depend on it.
+    """
+
+    def __init__(
+        self, arrays: GraphArrays, num_parts: int, clusters_per_batch: int, seed: int
+    ) -> None:
+        self._arrays, self._rows = arrays, Rows.of(arrays.indptr, arrays.source)
+        self._num_parts, self._seed = num_parts, seed
+        self._clusters_per_batch = clusters_per_batch
+
+    @cached_property
+    def partition(self) -> NDArray[np.int32]:
+        """Cluster of each node, int32 ``[nodes]``."""
+        if self._is_whole:
+            return np.zeros(self._arrays.num_nodes, np.int32)
+        return partition_graph(self._arrays, self._num_parts)
+
+    def batch(self, nodes: Integers, number: int) -> Batch:
+        """Draw the next clusters of those that hold any of the nodes."""
+        check_any(nodes)
+        nodes = ascending(nodes, self._arrays.num_nodes)
+        if self._is_whole:
+            return Batch.full(self._arrays, nodes)
+        clusters = self._holding(nodes)
+        piece = piece_of_epoch(
+            len(clusters), self._clusters_per_batch, number, self._seed
+        )
+        return self._union(clusters[piece], nodes)
+
+    def batches_in_pass(self, nodes: Integers) -> int:
+        """How many groups those clusters make that hold any of the nodes."""
+        if self._is_whole:
+            return 1
+        return pieces_of_epoch(len(self._holding(nodes)), self._clusters_per_batch)
+
+    def cover(self, nodes: Integers) -> Iterator[Batch]:
+        """Take the clusters that hold any of the nodes, one group after the other."""
+        nodes = ascending(nodes, self._arrays.num_nodes)
+        if self._is_whole:
+            if len(nodes):
+                yield Batch.full(self._arrays, nodes)
+            return
+        clusters = self._holding(nodes)
+        for begin in range(0, len(clusters), self._clusters_per_batch):
+            chosen = clusters[begin : begin + self._clusters_per_batch]
+            yield self._union(chosen, nodes)
+
+    @property
+    def _is_whole(self) -> bool:
+        return self._num_parts <= self._clusters_per_batch
+
+    @cached_property
+    def _members(self) -> tuple[Integers, Integers]:
+        """The nodes, cluster after cluster, and where each cluster begins."""
+        sizes = np.bincount(self.partition, minlength=self._num_parts)
+        begin = np.concatenate([[0], np.cumsum(sizes)])
+        return np.argsort(self.partition, kind="stable"), begin
+
+    def _holding(self, nodes: Integers) -> Integers:
+        held = np.bincount(self.partition[nodes], minlength=self._num_parts)
+        return np.flatnonzero(held)
+
+    def _union(self, clusters: Integers, asked: Integers) -> Batch:
+        order, begin = self._members
+        parts = [order[begin[one] : begin[one + 1]] for one in clusters]
+        nodes = np.sort(np.concatenate(parts))
+        is_chosen = np.zeros(self._num_parts, bool)
+        is_chosen[clusters] = True
+        found = induced_rows(self._rows, nodes)
+        return Batch.of(
+            nodes,
+            found.positions,
+            found.columns,
+            found.counts,
+            self._rows.counts(nodes),
+            asked[is_chosen[self.partition[asked]]],
+        )

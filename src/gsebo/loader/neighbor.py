@@ -1,0 +1,140 @@
+"""Batches of nodes with a sample of their neighbours (Hamilton et al., 2017)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gsebo.errors import InvalidInput
+from gsebo.graph.arrays import GraphArrays
+from gsebo.loader.batch import Batch
+from gsebo.loader.kernels import Rows, sample_rows
+from gsebo.loader.sampler import (
+    COVER_SITE,
+    TRAINING_SITE,
+    BoundSampler,
+    Sampler,
+    ascending,
+    check_any,
+    check_sizes,
+    piece_of_epoch,
+    pieces_of_epoch,
+)
+from gsebo.sparse import Noise
+
+Integers = NDArray[np.int64]
+
+_ALL = -1
+
+
+@final
+@dataclass(frozen=True)
+class NeighbourSampler(Sampler):
+    """Each node receives from a few of its neighbours, chosen at random.
+
+    ``batch_size`` is the number of nodes that a batch is drawn around.
+
+    Attributes:
+        fanout: How many edges into a node are drawn, uniformly and without replacement;
+            one number, or one for each hop, the seeds' own first. -1 takes all.
+    """
+
+    fanout: int | tuple[int, ...] = 10
+
+    def __post_init__(self) -> None:
+        each = (self.fanout,) if isinstance(self.fanout, int) else self.fanout
+        if len(each) == 0 or any(number < 1 and number != _ALL for number in each):
+            raise InvalidInput(
+                f"fanout={self.fanout!r} given; expected numbers of at least 1, "
+                "or -1 for all edges."
+            )
+
+    def bind(
+        self, arrays: GraphArrays, *, num_layers: int, batch_size: int, seed: int
+    ) -> "BoundNeighbours":
+        """Get ready to draw from a graph."""
+        check_sizes(num_layers, batch_size)
+        if isinstance(self.fanout, int):
+            fanout = (self.fanout,) * num_layers
+        else:
+            fanout = self.fanout
+        if len(fanout) != num_layers:
+            raise InvalidInput(
+                f"fanout={fanout} has {len(fanout)} numbers; expected {num_layers}, "
+                "one for each layer."
+            )
+        return BoundNeighbours(arrays, fanout, batch_size, seed)
+
+
+@final
+class BoundNeighbours(BoundSampler):
+    """Draws neighbourhoods from one graph.
+
+    A node's edges are drawn once in a batch: when it is first reached. Those that are
+    reached in the last hop receive nothing.
+
+    Args:
+        arrays: The graph.
+        fanout: Edges into a node in each hop.
+        batch_size: Number of seeds.
+        seed: Of all that is drawn.
+    """
+
+    def __init__(
+        self, arrays: GraphArrays, fanout: tuple[int, ...], batch_size: int, seed: int
+    ) -> None:
+        self._rows = Rows.of(arrays.indptr, arrays.source)
+        self._num_nodes = arrays.num_nodes
+        self._fanout, self._batch_size, self._seed = fanout, batch_size, seed
+
+    def batch(self, nodes: Integers, number: int) -> Batch:
+        """Draw around the next ``batch_size`` nodes."""
+        check_any(nodes)
+        piece = piece_of_epoch(len(nodes), self._batch_size, number, self._seed)
+        seeds = ascending(nodes[piece], self._num_nodes)
+        return self._around(seeds, Noise(self._seed, number), TRAINING_SITE)
+
+    def batches_in_pass(self, nodes: Integers) -> int:
+        """How many pieces of ``batch_size`` the nodes make."""
+        return pieces_of_epoch(len(nodes), self._batch_size)
+
+    def cover(self, nodes: Integers) -> Iterator[Batch]:
+        """Draw around consecutive nodes."""
+        nodes = ascending(nodes, self._num_nodes)
+        for number, begin in enumerate(range(0, len(nodes), self._batch_size)):
+            seeds = nodes[begin : begin + self._batch_size]
+            yield self._around(seeds, Noise(self._seed, number), COVER_SITE)
+
+    def _around(self, seeds: Integers, noise: Noise, site: int) -> Batch:
+        nodes, reached = seeds, seeds
+        # Targets, edges into each of them, and these edges and their sources.
+        drawn: list[tuple[Integers, ...]] = [(np.empty(0, np.int64),) * 4]
+        for fanout in self._fanout:
+            counts = self._rows.counts(reached)
+            if fanout != _ALL:
+                counts = np.minimum(counts, fanout)
+            edges, source = sample_rows(self._rows, reached, counts, noise, site)
+            drawn.append((reached, counts, edges, source))
+            reached = _absent(np.unique(source), nodes)
+            nodes = np.sort(np.concatenate([nodes, reached]))
+        target, into, edges, source = map(np.concatenate, zip(*drawn, strict=True))
+        order = np.argsort(edges)
+        counts = np.zeros(len(nodes), np.int64)
+        counts[np.searchsorted(nodes, target)] = into
+        return Batch.of(
+            nodes,
+            edges[order],
+            np.searchsorted(nodes, source[order]),
+            counts,
+            self._rows.counts(nodes),
+            seeds,
+        )
+
+
+def _absent(found: Integers, present: Integers) -> Integers:
+    """Those of ``found`` that are not among ``present``; both ascend."""
+    place = np.minimum(np.searchsorted(present, found), len(present) - 1)
+    absent: Integers = found[present[place] != found]
+    return absent

@@ -1,0 +1,1 @@
+"""An estimator that chooses among the others by held-out labels."""

@@ -1,0 +1,1 @@
+"""Methods of other papers, each with its own mathematics."""

@@ -1,0 +1,326 @@
+"""IDGL: the graph is learned from the embeddings that it leads to, over and over.
+
+A graph from the features of its nodes: similarity by learned weights of channels.
+
+    s_ij = mean over heads p of cos(w_p ⊙ x_i, w_p ⊙ x_j),   0 where not above epsilon
+
+(Chen, Wu and Zaki, NeurIPS 2020.) What is asked of such a graph: that similar nodes are
+joined, that no node is left alone, and that the numbers are small.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, final
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from gsebo.bilevel import Tree, make_optimizer
+from gsebo.graph import Propagation
+from gsebo.methods.base import Run
+from gsebo.methods.baselines.pairs import gram_matrix, require_dense_memory
+from gsebo.methods.outcome import Outcome
+from gsebo.methods.parameters import (
+    require_count,
+    require_fraction,
+    require_not_negative,
+    require_share,
+)
+from gsebo.methods.schedule import EpochClassifier
+from gsebo.nn.base import Features
+from gsebo.sparse import CompletePattern, Noise, dropout, uniform
+from gsebo.training import JointProblem, Member, Task
+
+_TINY = 1e-12
+
+
+def weighted_cosine(x: Tensor, heads: Tensor) -> Tensor:
+    """Mean of the cosines under each head, ``[nodes, nodes]``.
+
+    A row of zeros is similar to nothing, itself included.
+
+    Args:
+        x: One row for each node, ``[nodes, channels]``.
+        heads: w, ``[heads, channels]``.
+    """
+    seen = x.unsqueeze(1) * heads
+    squares = seen.square().sum(-1, keepdim=True) * len(heads)
+    unit = seen * torch.where(squares > 0, squares, 1).rsqrt()
+    flat = unit.flatten(1)
+    return flat @ flat.mT
+
+
+def above(similarity: Tensor, epsilon: float) -> Tensor:
+    """The same with 0 for all that does not exceed ``epsilon``."""
+    return torch.where(similarity > epsilon, similarity, 0)
+
+
+def row_normalised(weights: Tensor) -> Tensor:
+    """Each row divided by its sum; a row of zeros stays as it is."""
+    total = weights.sum(-1, keepdim=True)
+    return weights / torch.where(total > 0, total, 1)
+
+
+def dirichlet_energy(weights: Tensor, gram: Tensor) -> Tensor:
+    """``tr(Xᵀ L X) = ½ Σ_ij s_ij ‖x_i - x_j‖²``, L = D - S with D the row sums.
+
+    Args:
+        weights: S, symmetric, ``[nodes, nodes]``.
+        gram: ``X Xᵀ``, so that a step costs nothing per channel, ``[nodes, nodes]``.
+    """
+    return torch.dot(weights.sum(-1), gram.diagonal()) - (weights * gram).sum()
+
+
+def disconnection(weights: Tensor) -> Tensor:
+    """Mean over the nodes of -log of their degree: large where one is left alone."""
+    return -(weights.sum(-1) + _TINY).log().mean()
+
+
+def relative_change(new: Tensor, old: Tensor, first: Tensor) -> float:
+    """``‖new - old‖² / ‖first‖²``."""
+    with torch.no_grad():
+        size = first.square().sum().clamp(min=_TINY)
+        return float((new - old).square().sum() / size)
+
+
+_FEATURE_SITE, _GRAPH_SITE, _EMBEDDING_SITE, _HEAD_SITE = 1000, 1001, 1002, 1003
+_FEATURE_HEADS, _EMBEDDING_HEADS = "feature_heads", "embedding_heads"
+# A similarity to everything is full of numbers that no prediction notices.
+_NEGLIGIBLE = 1e-6
+
+
+@final
+@dataclass(kw_only=True, eq=False, repr=False)
+class IDGL(EpochClassifier):
+    """Graph and embeddings are learned from each other (Chen et al., NeurIPS 2020).
+
+    A first graph joins nodes with similar features, by a learned cosine; the following
+    ones join nodes that the network gave similar embeddings on the graph before. Each
+    is mixed with the given graph, and the network is trained on all of them. The
+    defaults are the authors' for Cora. (For Citeseer: ``graph_skip`` 0.6,
+    ``update_ratio`` 0.5, ``num_heads`` 1, ``epsilon`` 0.3, ``smoothness`` 0.4,
+    ``sparsity`` 0.2, ``tolerance`` 1e-3, ``graph_dropout`` and ``embedding_dropout``
+    0.)
+
+    Args:
+        graph_skip: λ, how much of each graph is the given one.
+        update_ratio: η, how much of the later graphs is not the first one.
+        num_heads: Cosines that the similarity is the mean of.
+        epsilon: Similarities up to this count as none.
+        smoothness: Weight of the penalty on joining nodes with different features.
+        connectivity: Weight of the penalty on nodes with hardly any edges.
+        sparsity: Weight of the penalty on large similarities.
+        max_iterations: Graphs after the first, at most.
+        tolerance: They end with one that changes the similarities by less than this
+            share, in squares.
+        graph_dropout: Rate of dropout on the features that the first graph is learned
+            from, and on that graph.
+        embedding_dropout: Rate of dropout on the embeddings that the later graphs are
+            learned from.
+    """
+
+    supported_backbones: ClassVar[tuple[str, ...]] = ("gcn",)
+
+    max_epochs: int = 10000
+    patience: int = 100
+    graph_skip: float = 0.8
+    update_ratio: float = 0.1
+    num_heads: int = 4
+    epsilon: float = 0.0
+    smoothness: float = 0.2
+    connectivity: float = 0.0
+    sparsity: float = 0.0
+    max_iterations: int = 10
+    tolerance: float = 4e-5
+    graph_dropout: float = 0.5
+    embedding_dropout: float = 0.5
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        require_fraction(graph_skip=self.graph_skip, update_ratio=self.update_ratio)
+        require_count(num_heads=self.num_heads, max_iterations=self.max_iterations)
+        require_share(
+            epsilon=self.epsilon,
+            graph_dropout=self.graph_dropout,
+            embedding_dropout=self.embedding_dropout,
+        )
+        require_not_negative(
+            smoothness=self.smoothness,
+            connectivity=self.connectivity,
+            sparsity=self.sparsity,
+            tolerance=self.tolerance,
+        )
+
+    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+        num_nodes, channels = data.x.shape
+        # Measured: of a training step, or of storing a graph with all edges if that is
+        # more. Beside it there are the features under each head.
+        matrices = max(4 * self.max_iterations + 8, 36)
+        matrices += -(-4 * self.num_heads * channels // num_nodes)
+        dtype = data.x.dtype if data.x.dtype == torch.float64 else torch.float32
+        require_dense_memory("idgl", matrices, num_nodes, dtype, runs[0].device)
+        optimizer = make_optimizer(self.inner_optimizer, self.inner_lr)
+        return self.train_jointly(
+            data,
+            runs,
+            lambda task, run: IDGLProblem(task, self),
+            structure_optimizer=optimizer,
+        )
+
+
+class GraphPass(NamedTuple):
+    """One graph, and what the network makes of it.
+
+    Attributes:
+        similarity: What was learned, symmetric, ``[nodes, nodes]``.
+        mixture: The same normalised and mixed with other graphs, ``[nodes, nodes]``.
+        logits: Scores of every node, ``[nodes, classes]``.
+        embedding: What the last layer reads, ``[nodes, channels]``.
+    """
+
+    similarity: Tensor
+    mixture: Tensor
+    logits: Tensor
+    embedding: Tensor
+
+
+@final
+class IDGLProblem(JointProblem):
+    """Training loss and penalty on the first graph, and their mean on the later ones.
+
+    Args:
+        task: The network, the graph and the labels.
+        options: Parameters of the method.
+    """
+
+    dense = True
+
+    def __init__(self, task: Task, options: IDGL) -> None:
+        super().__init__(task)
+        self._options = options
+        self._pattern = CompletePattern(task.num_nodes, task.device)
+        self._given = self._dense_propagation()
+        self._gram = gram_matrix(_dense(task.features)) if options.smoothness else None
+
+    def initial_outer(self) -> Tree:
+        """Random weights of the channels, of the features and of the embeddings."""
+        task, heads = self.task, self._options.num_heads
+        with torch.no_grad():
+            weights = task.initial_weights()
+            _, embedding = self._run_network(weights, self._given, None)
+        sizes = {
+            _FEATURE_HEADS: (heads, task.features.shape[1]),
+            _EMBEDDING_HEADS: (heads, embedding.shape[1]),
+        }
+        return {
+            name: _glorot(size, Noise(task.seed, 0), _HEAD_SITE + place, embedding)
+            for place, (name, size) in enumerate(sizes.items())
+        }
+
+    def loss(self, weights: Tree, outer: Tree, step: int) -> Tensor:
+        """Loss of the first graph and mean loss of the others, and weight decay."""
+        first, *later = (
+            self._loss_of(each) for each in self.passes(weights, outer, step)
+        )
+        heads = torch.cat([leaf.flatten() for leaf in outer.values()])
+        decay = self.task.penalty(weights)
+        decay = decay + heads.dot(heads) * (self.task.weight_decay / 2)
+        return first + torch.stack(later).mean() + decay
+
+    @torch.no_grad()
+    def members(self, weights: Tree, outer: Tree) -> Sequence[Member]:
+        """The last graph."""
+        mixture = self.passes(weights, outer, None)[-1].mixture.clamp(0, 1)
+        noticed = mixture.masked_fill_(mixture < _NEGLIGIBLE, 0)
+        return [Member(Propagation(self._pattern, self._pattern.values(noticed)))]
+
+    def passes(self, weights: Tree, outer: Tree, step: int | None) -> list[GraphPass]:
+        """Learn one graph after another until they hardly change.
+
+        Args:
+            weights: Of the network.
+            outer: Of the similarities.
+            step: Number of the training step, or ``None`` to evaluate.
+        """
+        options = self._options
+        found = [self._first_pass(weights, outer, self._noise(step, 0))]
+        first = found[0]
+        for number in range(1, options.max_iterations + 1):
+            noise = self._noise(step, number)
+            before = found[-1]
+            seen = dropout(
+                before.embedding, options.embedding_dropout, noise, _EMBEDDING_SITE
+            )
+            similarity, mixture = self._learned(seen, outer[_EMBEDDING_HEADS])
+            mixture = torch.lerp(first.mixture, mixture, options.update_ratio)
+            ran = self._run_network(weights, mixture, noise)
+            found.append(GraphPass(similarity, mixture, *ran))
+            change = relative_change(similarity, before.similarity, first.similarity)
+            if change <= options.tolerance:
+                break
+        return found
+
+    def _first_pass(self, weights: Tree, outer: Tree, noise: Noise | None) -> GraphPass:
+        rate = self._options.graph_dropout
+        seen = _dense(dropout(self.task.features, rate, noise, _FEATURE_SITE))
+        similarity, mixture = self._learned(seen, outer[_FEATURE_HEADS])
+        mixture = dropout(mixture, rate, noise, _GRAPH_SITE)
+        ran = self._run_network(weights, mixture, noise)
+        return GraphPass(similarity, mixture, *ran)
+
+    def _noise(self, step: int | None, number: int) -> Noise | None:
+        """Every pass of a training step has dropout of its own."""
+        if step is None:
+            return None
+        return Noise(self.task.seed, step * (self._options.max_iterations + 1) + number)
+
+    def _learned(self, seen: Tensor, heads: Tensor) -> tuple[Tensor, Tensor]:
+        """Similarities, and their mixture with the given graph."""
+        similarity = above(weighted_cosine(seen, heads), self._options.epsilon)
+        own = row_normalised(similarity)
+        return similarity, torch.lerp(own, self._given, self._options.graph_skip)
+
+    def _run_network(
+        self, weights: Tree, mixture: Tensor, noise: Noise | None
+    ) -> tuple[Tensor, Tensor]:
+        """Logits, and what the last layer reads, before dropout."""
+        read: list[Features] = []
+        strengths = self._pattern.values(mixture)
+
+        def watched(number: int, h: Features) -> Tensor:
+            read.append(h)
+            return strengths
+
+        logits = self.task.logits(weights, self._pattern, watched, noise)
+        return logits, _dense(read[-1])
+
+    def _loss_of(self, found: GraphPass) -> Tensor:
+        """Training loss and what is asked of a learned graph."""
+        options, similarity = self._options, found.similarity
+        loss = self.task.loss_of(found.logits)
+        if self._gram is not None:
+            energy = dirichlet_energy(similarity, self._gram) / similarity.numel()
+            loss = loss + options.smoothness * energy
+        if options.connectivity:
+            loss = loss + options.connectivity * disconnection(similarity)
+        if options.sparsity:
+            loss = loss + options.sparsity * similarity.square().mean()
+        return loss
+
+    def _dense_propagation(self) -> Tensor:
+        """The vanilla propagation of the given graph, ``[nodes, nodes]``."""
+        pattern = self.task.graph.pattern
+        size = self.task.num_nodes
+        position = pattern.row_of_entry.long() * size + pattern.column_of_entry
+        flat = self.initial_strengths.new_zeros(size * size)
+        return flat.index_copy(0, position, self.initial_strengths).view(size, size)
+
+
+def _dense(features: Features) -> Tensor:
+    return features if isinstance(features, Tensor) else features.to_dense()
+
+
+def _glorot(size: tuple[int, int], noise: Noise, site: int, like: Tensor) -> Tensor:
+    return (2 * uniform(size, noise, site, like) - 1) * math.sqrt(6 / sum(size))

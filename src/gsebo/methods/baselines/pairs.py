@@ -1,0 +1,239 @@
+"""Unordered pairs of nodes as one number each, and graphs with pairs put in or out.
+
+The pair of i < j is the number i n + j, so that sorted pairs are sorted by (i, j).
+"""
+
+from collections.abc import Iterator
+from typing import final
+
+import torch
+from torch import Tensor
+
+from gsebo.errors import InvalidInput
+from gsebo.memory import free_memory
+
+
+def gram_matrix(features: Tensor) -> Tensor:
+    """Products of all pairs of feature rows, ``X Xᵀ``, ``[nodes, nodes]``."""
+    return features @ features.mT
+
+
+def feature_smoothness(
+    symmetric: Tensor, gram: Tensor, *, shift: float = 1e-3
+) -> Tensor:
+    """``tr(Xᵀ L X)`` with the normalised Laplacian of a weighted graph.
+
+        tr(Xᵀ L X) = ½ Σ_ij S_ij ‖x_i / √d_i - x_j / √d_j‖²,   d = row sums of S
+
+    Features only enter by their products, so that it costs n² instead of n² times the
+    number of features.
+
+    Args:
+        symmetric: Weights ``S`` of all pairs of nodes, not negative, ``[n, n]``.
+        gram: ``X Xᵀ``, ``[n, n]``.
+        shift: Added to the degrees under the roots: without it the derivative at a node
+            without edges would be infinite.
+    """
+    degree = symmetric.sum(-1)
+    scale = (degree + shift).rsqrt()
+    own = torch.dot(degree * scale.square(), gram.diagonal())
+    shared = torch.dot(scale, (symmetric * gram) @ scale)
+    return own - shared
+
+
+_GIGABYTE = 1e9
+
+
+def require_dense_memory(
+    method: str,
+    matrices: int,
+    num_nodes: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> None:
+    """Raise `InvalidInput` if so many matrices of n² numbers do not fit.
+
+    Args:
+        method: Name of the method, for the message.
+        matrices: How many matrices there are at the same time, at most.
+        num_nodes: n.
+        dtype: Of their numbers.
+        device: Where they would be.
+    """
+    needed = matrices * num_nodes**2 * dtype.itemsize
+    free = free_memory(device)
+    if free is not None and needed > free:
+        raise InvalidInput(
+            f"{method} weighs all pairs of {num_nodes} nodes given and needs about "
+            f"{needed / _GIGABYTE:.1f} GB; expected a graph that fits into the "
+            f"{free / _GIGABYTE:.1f} GB that are free."
+        )
+
+
+@final
+class PairMatrix:
+    """The pairs of nodes below the diagonal, row by row.
+
+    Args:
+        num_nodes: Number of nodes, n.
+        device: Where the numbers live.
+
+    >>> PairMatrix(3, "cpu").symmetric(torch.tensor([1, 2, 3])).tolist()
+    [[0, 1, 2], [1, 0, 3], [2, 3, 0]]
+    """
+
+    def __init__(self, num_nodes: int, device: torch.device | str) -> None:
+        self.num_nodes = num_nodes
+        larger, smaller = torch.tril_indices(num_nodes, num_nodes, -1, device=device)
+        self._position: Tensor = larger * num_nodes + smaller
+
+    @property
+    def num_pairs(self) -> int:
+        """Number of pairs, n (n - 1) / 2."""
+        return self._position.numel()
+
+    def joined(self, edge_index: Tensor) -> Tensor:
+        """Whether one of the edges ``[2, edges]`` joins the pair, bool ``[pairs]``."""
+        source, target = edge_index.to(self._position.device)
+        found = self._position.new_zeros(self.num_nodes**2, dtype=torch.bool)
+        larger, smaller = torch.maximum(source, target), torch.minimum(source, target)
+        found[larger * self.num_nodes + smaller] = True
+        return found[self._position]
+
+    def symmetric(self, values: Tensor, *, diagonal: float = 0.0) -> Tensor:
+        """Put ``[pairs]`` on both sides of a constant diagonal, ``[nodes, nodes]``."""
+        flat = values.new_zeros(self.num_nodes**2)
+        lower = flat.index_copy(0, self._position, values).view(self.num_nodes, -1)
+        return (lower + lower.mT).fill_diagonal_(diagonal)
+
+
+def linked_pairs(edge_index: Tensor, num_nodes: int) -> Tensor:
+    """Return the pairs with an edge in some direction, sorted, loops left out.
+
+    Args:
+        edge_index: Directed edges, ``[2, edges]``.
+        num_nodes: Number of nodes.
+
+    >>> linked_pairs(torch.tensor([[0, 2, 2, 1], [2, 0, 1, 1]]), 3)
+    tensor([2, 5])
+    """
+    pairs = _pair_of_edge(edge_index, num_nodes)
+    linked: Tensor = torch.unique(pairs[edge_index[0] != edge_index[1]])
+    return linked
+
+
+def nodes_of(pairs: Tensor, num_nodes: int) -> Tensor:
+    """Return the smaller and the larger node of each pair, ``[2, pairs]``."""
+    return torch.stack([pairs // num_nodes, pairs % num_nodes])
+
+
+def number_of(first: Tensor, second: Tensor, num_nodes: int) -> Tensor:
+    """Return the pairs of ``first`` and ``second``, whichever is larger."""
+    return torch.minimum(first, second) * num_nodes + torch.maximum(first, second)
+
+
+def rewired(
+    edge_index: Tensor, num_nodes: int, *, added: Tensor, removed: Tensor
+) -> Tensor:
+    """Return the edges without some pairs and with others, ``[2, edges]``.
+
+    A removed pair loses the edges of both directions, an added one gets both. All other
+    edges stay as they are, directed ones too.
+
+    Args:
+        edge_index: Directed edges, ``[2, edges]``.
+        num_nodes: Number of nodes.
+        added: Pairs that are not linked yet.
+        removed: Pairs.
+    """
+    kept = ~torch.isin(_pair_of_edge(edge_index, num_nodes), removed)
+    new = nodes_of(added, num_nodes)
+    return torch.cat([edge_index[:, kept], new, new.flip(0)], dim=1)
+
+
+def _pair_of_edge(edge_index: Tensor, num_nodes: int) -> Tensor:
+    source, target = edge_index.to(torch.int64)
+    return number_of(source, target, num_nodes)
+
+
+_BLOCK = 1 << 22
+"""Scores that are looked at together."""
+
+
+def row_blocks(num_nodes: int, block: int) -> Iterator[tuple[int, int]]:
+    """Cut the rows of a square matrix into blocks of some ``block`` numbers."""
+    rows = max(1, block // max(1, num_nodes))
+    for start in range(0, num_nodes, rows):
+        yield start, min(start + rows, num_nodes)
+
+
+def highest_unlinked_pairs(
+    embedding: Tensor, linked: Tensor, count: int, *, block: int = _BLOCK
+) -> Tensor:
+    """Return the pairs that are not linked and have the largest products z_i · z_j.
+
+    Memory is O(block + nodes + count). Of two equal products the smaller pair is ahead.
+
+    Args:
+        embedding: One row z_i for each node.
+        linked: Sorted pairs that do not count.
+        count: How many pairs are wanted; all there are if these are fewer.
+        block: How many products are held at once.
+
+    Returns:
+        Pairs, the best first.
+    """
+    num_nodes = embedding.shape[0]
+    pairs, scores = linked.new_empty(0), embedding.new_empty(0)
+    if count == 0:
+        return pairs
+    least = float("-inf")
+    for start, stop in row_blocks(num_nodes, block):
+        found = (embedding[start:stop] @ embedding.mT).view(-1)
+        found = found.masked_fill_(
+            _unwanted(start, stop, linked, num_nodes), -torch.inf
+        )
+        # Whoever came before is ahead of an equal, so that only more is of interest.
+        better = (found > least).nonzero().squeeze(-1)
+        pairs = torch.cat([pairs, better + start * num_nodes])
+        scores = torch.cat([scores, found[better]])
+        if scores.numel() > count:
+            kept = _largest(scores, count)
+            pairs, scores = pairs[kept], scores[kept]
+        if scores.numel() == count:
+            least = float(scores.min())
+    return pairs[scores.argsort(descending=True, stable=True)]
+
+
+def lowest_linked_pairs(embedding: Tensor, linked: Tensor, count: int) -> Tensor:
+    """Return the linked pairs with the smallest products z_i · z_j, the least first.
+
+    Args:
+        embedding: One row z_i for each node.
+        linked: Sorted pairs; of two equal products the smaller pair is ahead.
+        count: How many pairs are wanted; all there are if these are fewer.
+    """
+    first, second = nodes_of(linked, embedding.shape[0])
+    scores = (embedding[first] * embedding[second]).sum(-1)
+    return linked[scores.argsort(stable=True)[:count]]
+
+
+def _unwanted(start: int, stop: int, linked: Tensor, num_nodes: int) -> Tensor:
+    """Which pairs of a block of rows are linked, or not i < j; bool, one axis."""
+    rows = torch.arange(start, stop, device=linked.device)
+    columns = torch.arange(num_nodes, device=linked.device)
+    unwanted = (columns <= rows.unsqueeze(-1)).view(-1)
+    ends = linked.new_tensor([start * num_nodes, stop * num_nodes])
+    first, last = torch.searchsorted(linked, ends).tolist()
+    unwanted[linked[first:last] - start * num_nodes] = True
+    return unwanted
+
+
+def _largest(scores: Tensor, count: int) -> Tensor:
+    """Where the ``count`` largest are, in order; the first ones of equals."""
+    # Which of several equal numbers ``topk`` picks is nobody's promise.
+    least = scores.topk(count).values[-1]
+    above = scores > least
+    equal = scores == least
+    wanted = count - above.sum()
+    return (above | (equal & (equal.cumsum(0) <= wanted))).nonzero().squeeze(-1)

@@ -1,0 +1,304 @@
+"""VGCN: the graph is unknown, and an approximate posterior of it is learned.
+
+Coin flips made smooth, by their logits.
+
+    B = (l + log u - log(1 - u)) / t,   A = sigmoid(B),   u uniform in (0, 1)
+
+(Maddison, Mnih and Teh, ICLR 2017.) A exceeds 1/2 with probability sigmoid(l), whatever
+the temperature t; the lower it is, the nearer A is to 0 or 1. B follows the logistic
+distribution with mean l / t and scale 1 / t. Densities are taken of B: their ratios are
+those of A, and nothing is lost where A rounds to 0 or 1.
+"""
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple, final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, softplus
+from torch_geometric.data import Data
+
+from gsebo.bilevel import Tree, make_optimizer
+from gsebo.errors import InvalidInput
+from gsebo.graph import Propagation
+from gsebo.methods.base import Run
+from gsebo.methods.baselines.pairs import PairMatrix, require_dense_memory
+from gsebo.methods.outcome import Outcome
+from gsebo.methods.parameters import (
+    require_between,
+    require_choice,
+    require_count,
+    require_flag,
+    require_not_negative,
+)
+from gsebo.methods.schedule import EpochClassifier
+from gsebo.sparse import CompletePattern, Noise, uniform
+from gsebo.structure.candidates import nearest_neighbours
+from gsebo.training import JointProblem, Member, Task
+
+
+class BinaryConcrete(NamedTuple):
+    """One smooth coin flip for each logit.
+
+    Attributes:
+        logits: l, ``[..., flips]``.
+        temperature: t, above 0.
+    """
+
+    logits: Tensor
+    temperature: float
+
+    def sample(self, uniform: Tensor) -> Tensor:
+        """Draw B, with a derivative by the logits.
+
+        Args:
+            uniform: u, one number in (0, 1) for each logit.
+        """
+        noise = uniform.log() - (-uniform).log1p()
+        return (self.logits + noise) / self.temperature
+
+    def log_density(self, b: Tensor) -> Tensor:
+        """Logarithm of the density of B at ``b``, ``[..., flips]``."""
+        centred = self.temperature * b - self.logits
+        return math.log(self.temperature) - centred - 2 * softplus(-centred)
+
+
+def divergence_of_sample(
+    posterior: BinaryConcrete, prior: BinaryConcrete, b: Tensor
+) -> Tensor:
+    """Log q(b) - log p(b), summed over the flips: its mean is KL(q || p).
+
+    Args:
+        posterior: q.
+        prior: p.
+        b: Drawn by ``posterior.sample``.
+    """
+    # In log q(b) the logits cancel: t b - l is the noise. So it has no derivative.
+    fixed = BinaryConcrete(posterior.logits.detach(), posterior.temperature)
+    return (fixed.log_density(b.detach()) - prior.log_density(b)).sum(-1)
+
+
+_SITE = 1000
+_TEST_SITE = 1001
+_LOGITS = "logits"
+_EDGE_PRIOR = {"graph": 0.99, "knn": 0.5}
+# The authors' code always splits the validation nodes the same way.
+_HALVING_SEED = 1
+# Relaxed samples are full of numbers that no prediction notices.
+_NEGLIGIBLE = 1e-6
+
+
+@final
+@dataclass(kw_only=True, eq=False, repr=False)
+class VGCN(EpochClassifier):
+    """A distribution over graphs is learned with the GCN (Elinas et al., NeurIPS 2020).
+
+    Each pair of nodes has an edge with a probability of its own, which starts at a
+    prior and is trained by the evidence lower bound: the likelihood of the training
+    labels on graphs drawn from the distribution, relaxed so that gradients pass, minus
+    β KL(posterior ‖ prior). Predictions are averaged over graphs drawn once for all.
+    The weights and the logits of the pairs have the same learning rate; weight decay
+    acts on the first layer alone. A directed graph is read as an undirected one.
+
+    Args:
+        prior: Where the prior expects edges: in the given ``"graph"``, or between
+            nearest neighbours by the cosine of the features (``"knn"``), in which case
+            the given graph is not used at all.
+        edge_prior: Prior probability of those edges; ``None`` is 0.99 for ``"graph"``
+            and 0.5 for ``"knn"``. (On graphs with adversarial edges the authors took
+            0.25 with ``posterior_temperature`` 0.5 and ``beta`` 0.01.)
+        other_prior: Prior probability of an edge between any other two nodes.
+        num_neighbours: Neighbours of each node in the ``"knn"`` prior.
+        prior_temperature: Of the relaxed prior.
+        posterior_temperature: Of the relaxed graphs that are drawn.
+        beta: β.
+        samples: Graphs drawn in each training step.
+        test_samples: Graphs that predictions are averaged over.
+        compat: Do as the authors' code: half of the validation nodes are trained on,
+            and of the nearest neighbours of a node only those before it count.
+    """
+
+    supported_backbones: ClassVar[tuple[str, ...]] = ("gcn",)
+
+    inner_lr: float = 1e-3
+    max_epochs: int = 5000
+    evaluate_every: int = 10
+    patience: int = 500
+    prior: Literal["graph", "knn"] = "graph"
+    edge_prior: float | None = None
+    other_prior: float = 1e-5
+    num_neighbours: int = 10
+    prior_temperature: float = 0.1
+    posterior_temperature: float = 0.1
+    beta: float = 1.0
+    samples: int = 3
+    test_samples: int = 16
+    compat: bool = False
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        require_choice("prior", self.prior, ("graph", "knn"))
+        if self.edge_prior is not None:
+            require_between(0.0, 1.0, edge_prior=self.edge_prior)
+        require_between(0.0, 1.0, other_prior=self.other_prior)
+        require_between(
+            0.0,
+            math.inf,
+            prior_temperature=self.prior_temperature,
+            posterior_temperature=self.posterior_temperature,
+        )
+        require_not_negative(beta=self.beta)
+        require_count(
+            num_neighbours=self.num_neighbours,
+            samples=self.samples,
+            test_samples=self.test_samples,
+        )
+        require_flag(compat=self.compat)
+
+    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+        # Measured: of a training step, or of the graphs of a prediction if those are
+        # more. Every further run keeps its logits, the best of them and two moments.
+        matrices = 8 + max(6 * self.samples, 2 * self.test_samples) + 2 * len(runs)
+        dtype = data.x.dtype if data.x.dtype == torch.float64 else torch.float32
+        device, num_nodes = runs[0].device, data.x.shape[0]
+        require_dense_memory("vgcn", matrices, num_nodes, dtype, device)
+        if self.compat:
+            data = _half_of_validation_trained_on(data)
+        prior: _Prior | None = None
+
+        def problem(task: Task, run: Run) -> VGCNProblem:
+            nonlocal prior
+            prior = prior or self.prior_of(task)
+            return VGCNProblem(
+                task,
+                *prior,
+                temperature=self.posterior_temperature,
+                beta=self.beta,
+                samples=self.samples,
+                test_samples=self.test_samples,
+            )
+
+        optimizer = make_optimizer(self.inner_optimizer, self.inner_lr)
+        return self.train_jointly(data, runs, problem, structure_optimizer=optimizer)
+
+    def prior_of(self, task: Task) -> "_Prior":
+        """Lay the prior over the pairs of a graph."""
+        edges = task.graph.graph.edge_index
+        if self.prior == "knn":
+            edges = nearest_neighbours(task.features, self.num_neighbours)
+            if self.compat:
+                edges = edges[:, edges[0] < edges[1]]
+        inside = self.edge_prior
+        if inside is None:
+            inside = _EDGE_PRIOR[self.prior]
+        pairs = PairMatrix(task.num_nodes, task.device)
+        numbers = torch.tensor([self.other_prior, inside], dtype=torch.float64)
+        absent, present = numbers.logit().to(task.device, task.dtype)
+        logits = torch.where(pairs.joined(edges), present, absent)
+        return pairs, BinaryConcrete(logits, self.prior_temperature)
+
+
+_Prior = tuple[PairMatrix, BinaryConcrete]
+
+
+@final
+class VGCNProblem(JointProblem):
+    """The evidence lower bound of the training labels, by importance weighting.
+
+        -mean over training nodes i of log mean over samples s of
+            exp(log p(y_i | A_s) - β/n (log q(B_s) - log p(B_s)))
+
+    Args:
+        task: The network, the graph and the labels.
+        pairs: The pairs of nodes.
+        prior: p.
+        temperature: Of q; its logits are learned and start at those of p.
+        beta: β.
+        samples: Graphs drawn in each training step.
+        test_samples: Graphs that predictions are averaged over.
+    """
+
+    dense = True
+
+    def __init__(
+        self,
+        task: Task,
+        pairs: PairMatrix,
+        prior: BinaryConcrete,
+        *,
+        temperature: float,
+        beta: float,
+        samples: int,
+        test_samples: int,
+    ) -> None:
+        super().__init__(task)
+        self._pairs, self._prior = pairs, prior
+        self._temperature = temperature
+        self._share = beta / task.inner_nodes.numel()
+        self._samples, self._test_samples = samples, test_samples
+        self._pattern = CompletePattern(task.num_nodes, task.device)
+
+    def initial_outer(self) -> Tree:
+        """The logits of the prior."""
+        return {_LOGITS: self._prior.logits.clone()}
+
+    def loss(self, weights: Tree, outer: Tree, step: int) -> Tensor:
+        """The negative bound for each training node, and the penalty."""
+        posterior = BinaryConcrete(outer[_LOGITS], self._temperature)
+        nodes = self.inner_nodes
+        terms = []
+        for number in range(self._samples):
+            # Every sample has a step of its own, and with it dropout of its own.
+            noise = Noise(self.task.seed, step * self._samples + number)
+            b = self._draw(posterior, noise, _SITE)
+            strengths = self._strengths(b)
+            logits = self.task.logits(weights, self._pattern, strengths, noise)
+            missed = cross_entropy(
+                logits.index_select(0, nodes), self.labels[nodes], reduction="none"
+            )
+            divergence = divergence_of_sample(posterior, self._prior, b)
+            terms.append(-missed - self._share * divergence)
+        bound = torch.stack(terms).logsumexp(0) - math.log(self._samples)
+        return self.task.first_layer_penalty(weights) - bound.mean()
+
+    @torch.no_grad()
+    def members(self, weights: Tree, outer: Tree) -> Sequence[Member]:
+        """Graphs drawn with the same noise in every evaluation."""
+        posterior = BinaryConcrete(outer[_LOGITS], self._temperature)
+        noise = Noise(self.task.seed, 0)
+        members = []
+        for number in range(self._test_samples):
+            b = self._draw(posterior, noise, _TEST_SITE + number)
+            strengths = self._strengths(b)
+            noticed = strengths.masked_fill_(strengths < _NEGLIGIBLE, 0)
+            members.append(Member(Propagation(self._pattern, noticed)))
+        return members
+
+    def _draw(self, posterior: BinaryConcrete, noise: Noise, site: int) -> Tensor:
+        logits = posterior.logits
+        return posterior.sample(uniform(tuple(logits.shape), noise, site, logits))
+
+    def _strengths(self, b: Tensor) -> Tensor:
+        """The relaxed graph of a draw, with self-loops and normalised."""
+        weights = self._pairs.symmetric(torch.sigmoid(b), diagonal=1.0)
+        flat = self._pattern.values(weights)
+        return self.task.backbone.normalise(self._pattern, flat)
+
+
+def _half_of_validation_trained_on(data: Data) -> Data:
+    nodes = data.val_mask.nonzero().squeeze(-1)
+    if nodes.numel() < 2:
+        raise InvalidInput(
+            f"compat=True given with {nodes.numel()} validation node; expected at "
+            "least 2, because half of them are trained on."
+        )
+    generator = torch.Generator().manual_seed(_HALVING_SEED)
+    order = torch.randperm(nodes.numel(), generator=generator).to(nodes.device)
+    moved = nodes[order[: nodes.numel() // 2]]
+    changed = copy.copy(data)
+    changed.train_mask = data.train_mask.index_fill(0, moved, True)
+    changed.val_mask = data.val_mask.index_fill(0, moved, False)
+    return changed

@@ -1,0 +1,316 @@
+"""The backbone on the given graph, trained as usual."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, final
+
+from torch import nn
+from torch_geometric.data import Data
+
+from gsebo.bilevel import make_hypergradient, make_optimizer
+from gsebo.errors import InvalidInput
+from gsebo.lookup import lookup
+from gsebo.methods.base import GraphClassifier, Run
+from gsebo.methods.outcome import Outcome, outcomes_of
+from gsebo.methods.parameters import (
+    require_choice,
+    require_count,
+    require_flag,
+    require_not_negative,
+)
+from gsebo.methods.prepare import PreparedGraph, make_problem
+from gsebo.methods.schedule import (
+    EpochClassifier,
+    Schedule,
+    StopOn,
+    steps_to_walk_back,
+    train_on_fixed_structure,
+    work_of,
+)
+from gsebo.structure import EdgeStrength
+from gsebo.training import train_bilevel
+from gsebo.training.outer_step import OptimizerStep
+from gsebo.training.stopping import SELECT_BY, SelectBy
+from gsebo.training.threads import threads_for
+
+
+@final
+@dataclass(kw_only=True, eq=False, repr=False)
+class MLPControl(EpochClassifier):
+    """What the features alone are worth.
+
+    Where this beats the vanilla network the given edges hurt, and any method that drops
+    edges looks good.
+    """
+
+    supported_backbones: ClassVar[tuple[str, ...]] = ("mlp",)
+
+    backbone: str | type | nn.Module = field(default="mlp", kw_only=False)
+
+    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+        return train_on_fixed_structure(data, runs, self.network(), self.schedule())
+
+
+@final
+@dataclass(kw_only=True, eq=False, repr=False)
+class TrainVal(EpochClassifier):
+    """What the validation labels are worth without any structure learning.
+
+    A method that learns from the validation nodes has more labels than the vanilla
+    network. This one has as many: it is trained on the training and the validation
+    nodes for a fixed number of epochs, and no node is left to select a step by.
+    """
+
+    select_by: SelectBy = "last"
+
+    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+        labelled = copy.copy(data)
+        labelled.train_mask = data.train_mask | data.val_mask
+        return train_on_fixed_structure(labelled, runs, self.network(), self.schedule())
+
+
+@final
+@dataclass(kw_only=True, eq=False, repr=False)
+class Retrain(EpochClassifier):
+    """How good is the learned graph, without the training that learned it?
+
+    Another method is fitted; its final structure is frozen, and a network with fresh
+    weights is trained on it like the vanilla one. Where a method predicts with several
+    graphs, their mean is the structure.
+
+    Args:
+        method: Name of the other method.
+        method_options: Its parameters, beside those of the network, which are shared.
+    """
+
+    # Strengths that were learned may be small, and then training takes longer.
+    max_epochs: int = 1000
+    patience: int = 100
+    method: str = "gsebo"
+    method_options: dict[str, Any] | None = None
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        self._other(0, self.device).check_parameters()
+
+    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+        outcomes = []
+        for run in runs:
+            other = self._other(run.seed, str(run.device))
+            checkpoint = run.stage(1).checkpoint
+            other.fit(data, checkpoint=checkpoint, watcher=run.watcher)
+            edges, strengths = other.model_.mean_graph()
+            outcomes += train_on_fixed_structure(
+                data,
+                [run.stage(2)],
+                self.network(),
+                self.schedule(),
+                graph=edges,
+                strengths=strengths,
+            )
+        return outcomes
+
+    def _other(self, seed: int, device: str) -> GraphClassifier:
+        # Not at the top: the registry names this class.
+        from gsebo.methods.registry import METHODS
+
+        options = self.method_options
+        if options is not None and not isinstance(options, dict):
+            raise InvalidInput(
+                f"method_options={options!r} given; expected a dictionary from names "
+                "to values, or None."
+            )
+        if not isinstance(self.method, str) or self.method == "retrain":
+            raise InvalidInput(
+                f"method={self.method!r} given; expected the name of another method."
+            )
+        estimator = lookup("method", self.method, METHODS).estimator
+        own = {
+            "backbone": self.backbone,
+            "hidden_channels": self.hidden_channels,
+            "num_layers": self.num_layers,
+            "backbone_options": self.backbone_options,
+            "random_state": seed,
+            "device": device,
+        }
+        try:
+            return estimator(**own | (options or {}))
+        except TypeError as error:
+            raise InvalidInput(
+                f"method_options={options!r} given; expected parameters of "
+                f"{self.method} ({error})."
+            ) from error
+
+
+@final
+@dataclass(kw_only=True, eq=False, repr=False)
+class SingleLevel(EpochClassifier):
+    """One strength per edge, learned like a weight: the paper's overfitting figure.
+
+    Weights and strengths both descend on the loss of the training nodes. After every
+    ``evaluate_every`` steps of the weights the strengths take a step against the
+    gradient of the summed training loss at those weights, and are clipped to [0, 1].
+
+    Args:
+        outer_lr: Learning rate of the strengths; it acts on a summed loss.
+        outer_optimizer: ``"sgd"``, ``"momentum"`` or ``"adam"``.
+        hypergradient: ``"first_order"`` differentiates the training loss at fixed
+            weights. With any other engine both levels of GSEBO see the training nodes.
+        per_layer: One set of strengths for each layer instead of a shared one.
+        tied: Let the two directions of an edge change by the same amount.
+        learn_self_loops: Learn the strengths of the self-loops too.
+    """
+
+    max_epochs: int = 1000
+    evaluate_every: int = 10
+    outer_lr: float = 0.01
+    outer_optimizer: str = "sgd"
+    hypergradient: str = "first_order"
+    per_layer: bool = False
+    tied: bool = False
+    learn_self_loops: bool = True
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        require_not_negative(outer_lr=self.outer_lr)
+        require_flag(
+            per_layer=self.per_layer,
+            tied=self.tied,
+            learn_self_loops=self.learn_self_loops,
+        )
+        make_optimizer(self.outer_optimizer, self.outer_lr)
+        make_hypergradient(self.hypergradient, direct_term=True)
+
+    def remembered_steps(self) -> int:
+        """Training steps whose gradients are kept until they are walked back."""
+        engine = make_hypergradient(self.hypergradient, direct_term=True)
+        return steps_to_walk_back(engine, self._steps_in_a_row())
+
+    def _steps_in_a_row(self) -> int:
+        """Of the weights, between two of the strengths: never more than there are."""
+        return min(self.evaluate_every, self.max_epochs)
+
+    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+        prepared = PreparedGraph(data, runs[0].device)
+        schedule = self.schedule()
+        problems = [
+            make_problem(
+                prepared,
+                self.network(),
+                EdgeStrength(
+                    per_layer=self.per_layer,
+                    tied=self.tied,
+                    learn_self_loops=self.learn_self_loops,
+                ),
+                outer_nodes=prepared.inner_nodes,
+                weight_decay=self.weight_decay,
+                seed=run.seed,
+            )
+            for run in runs
+        ]
+        with threads_for(work_of(problems[0]), len(problems)):
+            progresses = train_bilevel(
+                problems,
+                make_hypergradient(self.hypergradient, direct_term=True),
+                schedule.optimizer,
+                OptimizerStep(make_optimizer(self.outer_optimizer, self.outer_lr)),
+                inner_steps=self._steps_in_a_row(),
+                settings=[schedule.settings(data, run) for run in runs],
+            )
+        return outcomes_of(prepared, problems, progresses)
+
+
+@final
+class Frozen(GraphClassifier):
+    """What GSEBO gains without touching a single edge.
+
+    The same inner steps, the same looks at validation, the same early stopping and
+    selection as :class:`~gsebo.GSEBO`, but the strengths stay at their start. The
+    difference to GSEBO is what the structure is worth.
+
+    Args:
+        backbone: Name, class or instance of a backbone or of a PyG model.
+        hidden_channels: Width of the hidden layers.
+        num_layers: Number of layers.
+        dropout: Rate of dropout.
+        inner_steps: Inner steps per outer step (τ).
+        inner_lr: Learning rate of the weights.
+        inner_optimizer: ``"adam"``, ``"sgd"`` or ``"momentum"``.
+        weight_decay: λ of the penalty λ/2 ‖W‖².
+        max_outer_steps: Number of outer steps at most.
+        patience: Outer steps without a better one before stopping.
+        stop_on: ``"val"``: all validation nodes decide; ``"holdout"``: a random half.
+        select_by: Keep the step with the best validation ``"loss"`` or ``"accuracy"``
+            (``"first_accuracy"``: of equal ones the first), or the ``"last"``.
+        backbone_options: Further arguments of the backbone.
+        device: ``"auto"``, ``"cpu"``, ``"cuda"``.
+        random_state: Seed; ``None`` draws one.
+    """
+
+    def __init__(
+        self,
+        backbone: str | type | nn.Module = "gcn",
+        *,
+        hidden_channels: int = 16,
+        num_layers: int = 2,
+        dropout: float = 0.5,
+        inner_steps: int = 10,
+        inner_lr: float = 0.01,
+        inner_optimizer: str = "adam",
+        weight_decay: float = 5e-4,
+        max_outer_steps: int = 100,
+        patience: int = 20,
+        stop_on: StopOn = "val",
+        select_by: SelectBy = "loss",
+        backbone_options: dict[str, Any] | None = None,
+        device: str = "auto",
+        random_state: int | None = None,
+    ) -> None:
+        self.backbone = backbone
+        self.hidden_channels = hidden_channels
+        self.num_layers = num_layers
+        self.dropout = dropout
+        self.inner_steps = inner_steps
+        self.inner_lr = inner_lr
+        self.inner_optimizer = inner_optimizer
+        self.weight_decay = weight_decay
+        self.max_outer_steps = max_outer_steps
+        self.patience = patience
+        self.stop_on = stop_on
+        self.select_by = select_by
+        self.backbone_options = backbone_options
+        self.device = device
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        require_count(
+            inner_steps=self.inner_steps,
+            max_outer_steps=self.max_outer_steps,
+            patience=self.patience,
+        )
+        require_not_negative(inner_lr=self.inner_lr, weight_decay=self.weight_decay)
+        require_choice("stop_on", self.stop_on, ("val", "holdout"))
+        require_choice("select_by", self.select_by, SELECT_BY)
+        make_optimizer(self.inner_optimizer, self.inner_lr)
+
+    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+        schedule = Schedule(
+            weight_decay=self.weight_decay,
+            optimizer=make_optimizer(self.inner_optimizer, self.inner_lr),
+            steps_per_evaluation=self.inner_steps,
+            max_training_steps=self.inner_steps * self.max_outer_steps,
+            patience=self.patience,
+            select_by=self.select_by,
+            stop_on=self.stop_on,
+        )
+        return train_on_fixed_structure(data, runs, self.network(), schedule)
+
+
+@final
+@dataclass(kw_only=True, eq=False, repr=False)
+class Vanilla(EpochClassifier):
+    """The network as its authors meant it: the baseline of every comparison."""
+
+    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+        return train_on_fixed_structure(data, runs, self.network(), self.schedule())

@@ -1,0 +1,1 @@
+"""A fitted model: predictions, new nodes, graphs on disk, saving and loading."""

@@ -1,0 +1,204 @@
+"""Graph attention network (Veličković et al., ICLR 2018) with edge strengths."""
+
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import elu, leaky_relu
+
+from gsebo.nn.base import Features, Layer, LayeredBackbone, glorot, require_counts
+from gsebo.sparse import Noise, Pattern
+from gsebo.sparse.dropout import dropout
+from gsebo.sparse.operators import edge_softmax, row_expand, row_sum, spmm
+from gsebo.sparse.symbol import Attend, Strengths, Symbol, Untraceable
+
+
+def attend(
+    pattern: Pattern,
+    strength: Tensor,
+    message: Tensor,
+    attention: Tensor,
+    *,
+    slope: float,
+    rate: float,
+    noise: Noise | None,
+    site: int,
+    renormalise: bool = False,
+) -> Tensor:
+    """Sum the messages of each row, times their attention and their strength.
+
+        e_ij = LeakyReLU(a_target · m_i + a_source · m_j),
+        out_i = Σ_j dropout(softmax_j(e_ij)) s_ij m_j,
+
+    for each head with its own channels of the messages.
+
+    Args:
+        pattern: Positions of the entries, as many rows as columns.
+        strength: Of the entries, ``[entries]``.
+        message: ``[nodes, heads * channels]``.
+        attention: The weights ``a``, ``[heads, channels, 2]``: target, source.
+        slope: Of the leaky ReLU where its argument is negative.
+        rate: Of the dropout.
+        noise: Randomness of the dropout, or None to drop nothing.
+        site: Of the dropout.
+        renormalise: Divide attention times strength by its sum over the row, before
+            the dropout.
+
+    Returns:
+        ``[nodes, heads * channels]``.
+    """
+    heads = attention.shape[0]
+    if isinstance(message, Symbol) and isinstance(strength, Strengths):
+        if renormalise:
+            raise Untraceable("attention that is normalised again")
+        node = Attend(
+            channels=message.node.channels,
+            argument=message.node,
+            layer=strength.layer,
+            weight=message.weight_name(attention),
+            heads=heads,
+            slope=slope,
+            site=site,
+            rate=0.0 if noise is None else rate,
+        )
+        return message.then(node)
+    nodes = pattern.num_rows
+    by_head = message.view(nodes, heads, -1).transpose(0, 1).contiguous()
+    # Both scores come from one product.
+    target, source = (by_head @ attention).unbind(-1)
+    scores = row_expand(pattern, target) + row_expand(pattern.T, source)
+    share = edge_softmax(pattern, leaky_relu(scores, slope))
+    if renormalise:
+        share = share * strength
+        # A row of which nothing is left stays empty.
+        total = row_sum(pattern, share).clamp(min=torch.finfo(share.dtype).tiny)
+        share = dropout(share / row_expand(pattern, total), rate, noise, site)
+    else:
+        share = dropout(share, rate, noise, site) * strength
+    out = spmm(pattern, share, by_head)
+    return out.transpose(0, 1).reshape(nodes, -1)
+
+
+@final
+class GATLayer(Layer):
+    """Attention over the entries of each row, times their strength.
+
+        e_ij = LeakyReLU(a_target · h_i + a_source · h_j),
+        h'_i = Σ_j softmax_j(e_ij) s_ij h_j
+
+    The heads are concatenated, or averaged. With ``renormalise`` the strengths are
+    inside of the softmax, s_ij exp(e_ij) / Σ_k s_ik exp(e_ik).
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        heads: int,
+        concat: bool,
+        dropout: float,
+        number: int,
+        renormalise: bool,
+    ) -> None:
+        super().__init__()
+        self.heads, self.concat, self.dropout = heads, concat, dropout
+        self.number, self.renormalise = number, renormalise
+        self.weight = glorot(in_channels, heads * out_channels)
+        # One column per role: target, source.
+        self.attention = glorot(heads, out_channels, 2)
+        width = heads * out_channels if concat else out_channels
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(
+        self, h: Features, pattern: Pattern, strength: Tensor, noise: Noise | None
+    ) -> Tensor:
+        """Attend, weigh by strength, sum."""
+        out = attend(
+            pattern,
+            strength,
+            h @ self.weight,
+            self.attention,
+            slope=0.2,
+            rate=self.dropout,
+            noise=noise,
+            site=2 * self.number + 1,
+            renormalise=self.renormalise,
+        )
+        if self.concat or self.heads == 1:
+            return out + self.bias
+        return out.view(pattern.num_rows, self.heads, -1).mean(1) + self.bias
+
+
+@final
+class GAT(LayeredBackbone):
+    """GAT; the hidden width is ``heads * hidden_channels``, the output one head.
+
+    Args:
+        in_channels: Number of features.
+        hidden_channels: Width of each head.
+        out_channels: Number of classes.
+        num_layers: Number of layers.
+        dropout: Rate of dropout on features and on attention.
+        heads: Number of heads of the hidden layers.
+        output_heads: Number of heads of the last layer, which are averaged.
+        renormalise: Let the attention of each node sum to one after the strengths have
+            weighed it: a strength of 0 then takes an edge out of the softmax.
+    """
+
+    traceable = True
+    sums_messages = False
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        num_layers: int = 2,
+        dropout: float = 0.5,
+        heads: int = 8,
+        output_heads: int = 1,
+        renormalise: bool = False,
+    ) -> None:
+        super().__init__()
+        require_counts(heads=heads, output_heads=output_heads)
+        self.layers = nn.ModuleList()
+        width = in_channels
+        for number in range(num_layers):
+            last = number == num_layers - 1
+            self.layers.append(
+                GATLayer(
+                    width,
+                    out_channels if last else hidden_channels,
+                    heads=output_heads if last else heads,
+                    concat=not last,
+                    dropout=dropout,
+                    number=number,
+                    renormalise=renormalise,
+                )
+            )
+            width = heads * hidden_channels
+        self.activation = elu
+        self.dropout = dropout
+        self.num_propagations = num_layers
+
+    def read_out(self, outputs: list[Tensor]) -> Tensor:
+        """What the last layer gave."""
+        return outputs[-1]
+
+    def initial_strength(
+        self, pattern: Pattern, degree: Tensor | None = None
+    ) -> Tensor:
+        """One: attention as it is."""
+        return torch.ones(
+            pattern.num_entries,
+            dtype=next(self.parameters()).dtype,
+            device=pattern.device,
+        )
+
+    def normalise(
+        self, pattern: Pattern, weights: Tensor, sums: Tensor | None = None
+    ) -> Tensor:
+        """The weights: attention does the rest."""
+        return weights

@@ -1,0 +1,151 @@
+"""Jumping knowledge network (Xu et al., ICML 2018) with edge strengths."""
+
+from itertools import pairwise
+from typing import Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from gsebo.errors import InvalidInput
+from gsebo.nn.base import LayeredBackbone, glorot
+from gsebo.nn.gcn import (
+    GCNLayer,
+    symmetric_normalisation,
+    weighted_symmetric_normalisation,
+)
+from gsebo.nn.sage import SAGELayer, row_normalisation, weighted_row_normalisation
+from gsebo.sparse import Pattern
+
+
+@final
+class LayerAttention(nn.Module):
+    """Weight of each layer of each node, as in PyG's ``JumpingKnowledge("lstm")``.
+
+    The parameters are those of :class:`torch.nn.LSTM`; the recurrence is written out,
+    because the fused one has no second derivative on every device.
+    """
+
+    def __init__(self, channels: int, hidden_channels: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(
+            channels, hidden_channels, bidirectional=True, batch_first=True
+        )
+        self.score = nn.Linear(2 * hidden_channels, 1)
+
+    def forward(self, stack: Tensor) -> Tensor:
+        """Map ``[nodes, layers, channels]`` to weights ``[nodes, layers]``."""
+        layers = list(stack.unbind(1))
+        ahead = self._scan(layers, "")
+        back = self._scan(layers[::-1], "_reverse")[::-1]
+        states = torch.stack(
+            [torch.cat(pair, dim=-1) for pair in zip(ahead, back, strict=True)], dim=1
+        )
+        return torch.softmax(self.score(states).squeeze(-1), dim=-1)
+
+    def _scan(self, layers: list[Tensor], suffix: str) -> list[Tensor]:
+        weight_input = getattr(self.lstm, f"weight_ih_l0{suffix}")
+        weight_hidden = getattr(self.lstm, f"weight_hh_l0{suffix}")
+        bias = getattr(self.lstm, f"bias_ih_l0{suffix}") + getattr(
+            self.lstm, f"bias_hh_l0{suffix}"
+        )
+        hidden = layers[0].new_zeros(layers[0].shape[0], weight_hidden.shape[1])
+        cell = hidden
+        outputs = []
+        for layer in layers:
+            gates = layer @ weight_input.T + hidden @ weight_hidden.T + bias
+            enter, forget, new, leave = gates.chunk(4, dim=-1)
+            cell = torch.sigmoid(forget) * cell + torch.sigmoid(enter) * torch.tanh(new)
+            hidden = torch.sigmoid(leave) * torch.tanh(cell)
+            outputs.append(hidden)
+        return outputs
+
+
+@final
+class JKNet(LayeredBackbone):
+    """Convolutions whose outputs are all seen by a linear read-out.
+
+    Args:
+        in_channels: Number of features.
+        hidden_channels: Width of each convolution.
+        out_channels: Number of classes.
+        num_layers: Number of convolutions.
+        dropout: Rate of dropout before each layer.
+        convolution: ``"gcn"``, or ``"sage"`` with the ``"gcn"`` aggregator.
+        mode: How the layers are joined: ``"concat"``, ``"max"``, or ``"lstm"``
+            (attention over the layers of each node from a bidirectional LSTM).
+        input_dropout: Whether there is dropout before the first layer too.
+    """
+
+    traceable = True
+    joins_layers = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        num_layers: int = 3,
+        dropout: float = 0.5,
+        convolution: Literal["gcn", "sage"] = "gcn",
+        mode: Literal["concat", "max", "lstm"] = "concat",
+        input_dropout: bool = True,
+    ) -> None:
+        super().__init__()
+        if convolution not in ("gcn", "sage"):
+            raise InvalidInput(
+                f"convolution is {convolution!r}, expected 'gcn' or 'sage'"
+            )
+        if mode not in ("concat", "max", "lstm"):
+            raise InvalidInput(f"mode is {mode!r}, expected 'concat', 'max' or 'lstm'")
+        sizes = [in_channels, *[hidden_channels] * num_layers]
+        pairs = pairwise(sizes)
+        self.layers = nn.ModuleList(
+            GCNLayer(*pair)
+            if convolution == "gcn"
+            else SAGELayer(*pair, self_weight=False)
+            for pair in pairs
+        )
+        self.attention = (
+            LayerAttention(hidden_channels, num_layers * hidden_channels // 2)
+            if mode == "lstm"
+            else None
+        )
+        width = num_layers * hidden_channels if mode == "concat" else hidden_channels
+        self.weight = glorot(width, out_channels)
+        self.bias = nn.Parameter(torch.zeros(out_channels))
+        self.convolution, self.mode = convolution, mode
+        self.activation = torch.relu
+        self.dropout, self.input_dropout = dropout, input_dropout
+        self.num_propagations = num_layers
+
+    def read_out(self, outputs: list[Tensor]) -> Tensor:
+        """A linear map of all layers."""
+        hidden = [torch.relu(output) for output in outputs]
+        return self._join(hidden) @ self.weight + self.bias
+
+    def _join(self, hidden: list[Tensor]) -> Tensor:
+        if self.mode == "concat":
+            return torch.cat(hidden, dim=-1)
+        stack = torch.stack(hidden, dim=1)  # [nodes, layers, channels]
+        if self.attention is None:
+            return stack.amax(dim=1)
+        share: Tensor = self.attention(stack)
+        return (stack * share.unsqueeze(-1)).sum(dim=1)
+
+    def initial_strength(
+        self, pattern: Pattern, degree: Tensor | None = None
+    ) -> Tensor:
+        """The vanilla propagation of the convolution."""
+        normalise = (
+            symmetric_normalisation if self.convolution == "gcn" else row_normalisation
+        )
+        return normalise(pattern, self.weight.dtype, degree)
+
+    def normalise(
+        self, pattern: Pattern, weights: Tensor, sums: Tensor | None = None
+    ) -> Tensor:
+        """As the convolution does."""
+        if self.convolution == "gcn":
+            return weighted_symmetric_normalisation(pattern, weights, sums)
+        return weighted_row_normalisation(pattern, weights, sums)

@@ -1,0 +1,1 @@
+"""Networks of PyG, with one strength per edge."""

@@ -1,0 +1,460 @@
+"""Any PyG model as a backbone, gated from outside."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from functools import cached_property
+from typing import Any, final
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.parameter import is_lazy
+from torch_geometric import EdgeIndex
+from torch_geometric.nn import MessagePassing
+
+from gsebo.errors import InvalidInput
+from gsebo.nn.base import Backbone, Features, LayerStrengths
+from gsebo.sparse import Noise, Pattern, SparseFeatures
+
+
+@contextmanager
+def gated(
+    module: nn.Module, strengths: Tensor, edge_index: Tensor, num_nodes: int
+) -> Iterator["Gate"]:
+    """Gate the messages that ``module`` sends inside the ``with`` block.
+
+    A layer sends one message per edge, or those and then one self-loop per node in
+    node order. Every propagation is compared with the edges it should go along; what
+    does not match them exactly, or would escape the gate, is refused.
+
+    Args:
+        module: Model with PyG message passing layers.
+        strengths: ``[entries]``, shared by all propagations, or
+            ``[propagations, entries]``, row k for the k-th propagation of the block.
+            Entries are the edges, and then, for layers that add them, the self-loops.
+        edge_index: Edges ``[2, edges]`` that the model is called with, no self-loops.
+        num_nodes: Number of nodes.
+
+    Yields:
+        The gate, which counts the propagations.
+
+    Raises:
+        InvalidInput: Where messages cannot be matched to edges.
+
+    >>> from torch_geometric.nn import GINConv
+    >>> conv = GINConv(torch.nn.Identity())
+    >>> edge_index = torch.tensor([[0], [1]])
+    >>> with gated(conv, torch.tensor([0.5]), edge_index, num_nodes=2):
+    ...     conv(torch.tensor([[1.0], [0.0]]), edge_index).flatten().tolist()
+    [1.0, 0.5]
+    """
+    gate = Gate(module, strengths, edge_index, num_nodes)
+    handles = []
+    try:
+        for layer in message_layers(module):
+            handles += [
+                layer.register_propagate_forward_pre_hook(gate.on_propagate),
+                layer.register_message_forward_hook(gate.on_message),
+                layer.register_forward_hook(gate.on_call),
+            ]
+        yield gate
+    finally:
+        for handle in handles:
+            handle.remove()
+    gate.finish()
+
+
+def message_layers(module: nn.Module) -> list[MessagePassing]:
+    """All message passing layers in ``module``, itself included."""
+    return [layer for layer in module.modules() if isinstance(layer, MessagePassing)]
+
+
+@final
+class Gate:
+    """The hooks of one ``with`` block.
+
+    Attributes:
+        num_propagations: Number of propagations that were gated.
+    """
+
+    def __init__(
+        self, module: nn.Module, strengths: Tensor, edge_index: Tensor, num_nodes: int
+    ) -> None:
+        num_edges = edge_index.shape[-1]
+        sizes = (num_edges, num_edges + num_nodes)
+        if strengths.dim() not in (1, 2) or strengths.shape[-1] not in sizes:
+            raise InvalidInput(
+                f"strengths have shape {list(strengths.shape)}, expected [entries] or "
+                f"[propagations, entries] with {sizes[0]} entries (edges) or "
+                f"{sizes[1]} (edges, then self-loops)."
+            )
+        self.module, self.strengths = module, strengths
+        self.edge_index, self.num_nodes = edge_index, num_nodes
+        self.num_propagations = 0
+        # Strengths of the propagation that each layer is in, and whether it sent any.
+        self._strength: dict[MessagePassing, Tensor] = {}
+        self._sent: set[MessagePassing] = set()
+
+    @cached_property
+    def _with_loops(self) -> Tensor:
+        nodes = torch.arange(self.num_nodes, device=self.edge_index.device)
+        return torch.cat([self.edge_index, nodes.expand(2, -1)], dim=1)
+
+    def on_propagate(self, layer: MessagePassing, inputs: tuple[Any, ...]) -> None:
+        """Check where the messages go, and choose their strengths."""
+        edge_index = inputs[0]
+        if edge_index is not self.edge_index:
+            self._check_edges(layer, edge_index)
+        if layer.flow != "source_to_target":
+            raise self._refused(
+                layer, f"has flow={layer.flow!r}, expected 'source_to_target'"
+            )
+        count = edge_index.shape[1]
+        strengths = self.strengths
+        if count > strengths.shape[-1]:
+            raise self._refused(
+                layer,
+                f"sent {count} messages, self-loops included, and there are strengths "
+                f"for {strengths.shape[-1]} edges only",
+            )
+        if strengths.dim() == 2:
+            if self.num_propagations >= len(strengths):
+                raise self._refused(
+                    layer,
+                    f"makes propagation {self.num_propagations + 1} of the model, and "
+                    f"there are strengths for {len(strengths)}",
+                )
+            strengths = strengths[self.num_propagations]
+        self._strength[layer] = strengths[:count]
+        self.num_propagations += 1
+
+    def on_message(
+        self, layer: MessagePassing, inputs: tuple[Any, ...], message: Any
+    ) -> Tensor:
+        """Multiply the messages by their strengths."""
+        strength, axis = self._strength[layer], layer.node_dim
+        if not isinstance(message, Tensor):
+            raise self._refused(
+                layer, f"sent a {type(message).__name__}, expected one tensor"
+            )
+        shape = [1] * message.dim()
+        if not -len(shape) <= axis < len(shape):
+            raise self._refused(
+                layer,
+                f"sent messages of shape {list(message.shape)}, which have no "
+                f"axis {axis}",
+            )
+        if message.shape[axis] != len(strength):
+            raise self._refused(
+                layer,
+                f"sent {message.shape[axis]} messages, expected {len(strength)}, one "
+                "for each edge it propagates along",
+            )
+        shape[axis] = -1
+        self._sent.add(layer)
+        return message * strength.view(shape)
+
+    def on_call(self, layer: MessagePassing, inputs: Any, output: Any) -> None:
+        """Refuse a layer that computed something without sending a gated message."""
+        if layer not in self._sent:
+            raise self._refused(
+                layer, "was called but sent no message that could be gated"
+            )
+        self._sent.remove(layer)
+
+    def finish(self) -> None:
+        """Refuse a block in which nothing, or less than expected, was gated."""
+        name = type(self.module).__name__
+        if self.num_propagations == 0:
+            raise InvalidInput(
+                f"{name} sent no message that could be gated, expected at least one "
+                "torch_geometric.nn.MessagePassing layer that propagates."
+            )
+        strengths = self.strengths
+        if strengths.dim() == 2 and len(strengths) != self.num_propagations:
+            raise InvalidInput(
+                f"{name} made {self.num_propagations} propagations, and there are "
+                f"strengths for {len(strengths)}."
+            )
+
+    def _check_edges(self, layer: MessagePassing, edge_index: Any) -> None:
+        plain = isinstance(edge_index, Tensor) and edge_index.layout == torch.strided
+        if not plain or isinstance(edge_index, EdgeIndex):
+            raise self._refused(
+                layer,
+                f"propagates along a {type(edge_index).__name__} whose fused "
+                "aggregation loses the gradient, expected an ordinary edge_index "
+                "tensor",
+            )
+        num_edges = self.edge_index.shape[1]
+        count = edge_index.shape[-1]
+        if count not in (num_edges, num_edges + self.num_nodes):
+            raise self._refused(
+                layer,
+                f"sent {count} messages, expected {num_edges} (edges) or "
+                f"{num_edges + self.num_nodes} (edges, then self-loops)",
+            )
+        expected = self.edge_index if count == num_edges else self._with_loops
+        if not torch.equal(edge_index, expected):
+            raise self._refused(
+                layer,
+                f"sent {count} messages along other edges, or in another order, than "
+                "the edges it was given and then the self-loops in node order",
+            )
+
+    def _refused(self, layer: MessagePassing, why: str) -> InvalidInput:
+        names = (name for name, each in self.module.named_modules() if each is layer)
+        kind = type(layer).__name__
+        name = next(names)
+        return InvalidInput(f"layer {f'{name} ({kind})' if name else kind} {why}.")
+
+
+# The model draws what it likes from one stream, so one site stands for all of it.
+_SITE = 0
+_EVALUATION = Noise(seed=0, step=0)
+
+_edge_indices: WeakKeyDictionary[Pattern, Tensor] = WeakKeyDictionary()
+_dense: WeakKeyDictionary[SparseFeatures, Tensor] = WeakKeyDictionary()
+
+
+@final
+class PyGBackbone(Backbone):
+    """A model called as ``module(x, edge_index)``; strengths multiply its messages.
+
+    What the model computes is a pure function of its weights, the strengths and the
+    noise: torch's generators are seeded from the noise around each call and put back
+    after it, and normalisation layers forget their running statistics, so that they
+    always normalise by the whole graph they are given, in evaluation too.
+
+    Strengths are ``[entries]`` in the order of the pattern, edges and then self-loops;
+    those of the self-loops have no effect on layers that send none.
+
+    Args:
+        module: The model, which is copied. Call :meth:`prepare` before training.
+
+    Attributes:
+        num_propagations: Number of propagations of one call, 0 before ``prepare``.
+    """
+
+    sums_messages = False
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        name = type(module).__name__
+        if not message_layers(module):
+            raise InvalidInput(
+                f"{name} holds no torch_geometric.nn.MessagePassing layer, so no "
+                "message could be given a strength."
+            )
+        for path, layer in module.named_modules():
+            if getattr(layer, "cached", False):
+                raise InvalidInput(
+                    f"layer {path or name} of {name} has cached=True and may reuse "
+                    "what other strengths gave; expected cached=False."
+                )
+        self.module = deepcopy(module)
+        self.num_propagations = self._num_gated = 0
+        for layer in self.module.modules():
+            if isinstance(layer, _NormBase):
+                _forget_running_statistics(layer)
+
+    def forward(
+        self,
+        features: Features,
+        pattern: Pattern,
+        strengths: Tensor | LayerStrengths | None = None,
+        noise: Noise | None = None,
+    ) -> Tensor:
+        """Return the logits, ``[nodes, classes]``."""
+        if callable(strengths):
+            raise InvalidInput(
+                f"{self._name} given with strengths that depend on each layer's input; "
+                "expected one of the networks of gsebo, such as 'gcn'."
+            )
+        x = _dense_features(features)
+        edge_index = _edge_index(pattern)
+        self._set_training(noise is not None)
+        with _seeded(noise or _EVALUATION, x.device):
+            if strengths is None:
+                logits: Tensor = self.module(x, edge_index)
+                return logits
+            with gated(self.module, strengths, edge_index, pattern.num_rows) as gate:
+                logits = self.module(x, edge_index)
+        self._num_gated = gate.num_propagations
+        return logits
+
+    def initial_strength(
+        self, pattern: Pattern, degree: Tensor | None = None
+    ) -> Tensor:
+        """One: the messages as they are."""
+        floating = (p.dtype for p in self.parameters() if p.is_floating_point())
+        dtype = next(floating, torch.get_default_dtype())
+        return torch.ones(pattern.num_entries, dtype=dtype, device=pattern.device)
+
+    def normalise(
+        self, pattern: Pattern, weights: Tensor, sums: Tensor | None = None
+    ) -> Tensor:
+        """The weights, beside what the model normalises by itself."""
+        return weights
+
+    def prepare(self, features: Features, pattern: Pattern, num_classes: int) -> None:
+        """Initialise lazy weights and check that the model can be used.
+
+        Lazy weights are drawn from torch's global generator, as they would be without
+        this adapter.
+
+        Raises:
+            InvalidInput: If the model cannot be called, gated, replayed or
+                differentiated twice, or gives another shape than ``[nodes, classes]``.
+        """
+        name = self._name
+        expected = [pattern.num_rows, num_classes]
+        try:
+            self._initialise_lazy_weights(features, pattern)
+            with torch.no_grad():
+                logits = self(features, pattern, self.initial_strength(pattern))
+        except InvalidInput:
+            raise
+        except Exception as error:
+            raise InvalidInput(
+                f"{name} could not be called as module(x, edge_index) with x "
+                f"{list(features.shape)}: {type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(logits, Tensor):
+            raise InvalidInput(
+                f"{name} returned a {type(logits).__name__}, expected one tensor "
+                f"{expected}, the logits."
+            )
+        if list(logits.shape) != expected:
+            raise InvalidInput(
+                f"{name} returned shape {list(logits.shape)}, expected {expected}, one "
+                "logit for each node and class."
+            )
+        self.num_propagations = self._num_gated
+        self._check_training(features, pattern)
+
+    def _initialise_lazy_weights(self, features: Features, pattern: Pattern) -> None:
+        if any(is_lazy(parameter) for parameter in self.parameters()):
+            self._set_training(False)
+            with torch.no_grad():
+                self.module(_dense_features(features), _edge_index(pattern))
+
+    def _check_training(self, features: Features, pattern: Pattern) -> None:
+        name = self._name
+        weights = {
+            key: weight.detach().requires_grad_()
+            for key, weight in self.named_parameters()
+            if weight.requires_grad
+        }
+        if not weights:
+            raise InvalidInput(f"{name} has no weights to train.")
+        strengths = self.initial_strength(pattern).requires_grad_()
+        inputs = (features, pattern, strengths, Noise(seed=0, step=1))
+        try:
+            with torch.enable_grad():
+                logits = functional_call(self, weights, inputs)
+                num_gated = self._num_gated
+                hypergradient = _second_order(logits, list(weights.values()), strengths)
+        except InvalidInput:
+            raise
+        except RuntimeError as error:
+            raise InvalidInput(
+                f"{name} cannot be differentiated twice: {error}"
+            ) from error
+        if hypergradient is None:
+            raise InvalidInput(
+                f"{name} cannot be differentiated twice: the gradient of its weights "
+                "does not depend on the strengths."
+            )
+        if not bool(hypergradient.isfinite().all()):
+            raise InvalidInput(
+                f"{name} cannot be differentiated twice: the second derivative with "
+                "respect to weights and strengths is not finite."
+            )
+        with torch.no_grad():
+            again = functional_call(self, weights, inputs)
+        if num_gated != self.num_propagations or not torch.allclose(logits, again):
+            raise InvalidInput(
+                f"{name} cannot be replayed: two calls with the same weights and noise "
+                "differ, or training and evaluation propagate differently often."
+            )
+
+    @property
+    def _name(self) -> str:
+        """The model and the layers in it, for error messages."""
+        layers = {type(layer).__name__ for layer in message_layers(self.module)}
+        return f"{type(self.module).__name__} ({', '.join(sorted(layers))})"
+
+    def _set_training(self, training: bool) -> None:
+        if self.module.training != training:
+            self.module.train(training)
+
+
+def _second_order(
+    logits: Tensor, weights: list[Tensor], strengths: Tensor
+) -> Tensor | None:
+    """Gradient of a projection of the weights' gradient, with respect to strengths."""
+    labels = torch.arange(len(logits), device=logits.device) % logits.shape[1]
+    gradients = torch.autograd.grad(
+        cross_entropy(logits, labels), weights, create_graph=True, allow_unused=True
+    )
+    # A fixed direction without symmetry, drawn from no generator.
+    projection = sum(
+        (g * torch.linspace(0.5, 1.5, g.numel()).to(g).view_as(g)).sum()
+        for g in gradients
+        if g is not None and g.requires_grad
+    )
+    if not isinstance(projection, Tensor):
+        return None
+    # Not autograd.grad: it would step around functions that are differentiable once.
+    torch.autograd.backward(projection)
+    return strengths.grad
+
+
+@contextmanager
+def _seeded(noise: Noise, device: torch.device) -> Iterator[None]:
+    """Seed torch's generators from ``noise``, and put them back."""
+    high, low = noise.keys(_SITE)
+    seed = (high << 32) | low
+    if device.type != "cuda":
+        with torch.random.fork_rng(devices=[]):
+            # torch.manual_seed would also queue a seed for every absent device.
+            torch.default_generator.manual_seed(seed)
+            yield
+        return
+    index = torch.cuda.current_device() if device.index is None else device.index
+    with torch.random.fork_rng(devices=[index], device_type="cuda"):
+        torch.default_generator.manual_seed(seed)
+        torch.cuda.default_generators[index].manual_seed(seed)
+        yield
+
+
+def _forget_running_statistics(layer: _NormBase) -> None:
+    layer.track_running_stats = False
+    layer.running_mean = layer.running_var = layer.num_batches_tracked = None
+
+
+def _edge_index(pattern: Pattern) -> Tensor:
+    """The edges of a pattern that ends in a self-loop for every node."""
+    if pattern not in _edge_indices:
+        entries = torch.stack([pattern.column_of_entry, pattern.row_of_entry])
+        num_edges = max(pattern.num_entries - pattern.num_rows, 0)
+        nodes = torch.arange(pattern.num_rows, device=pattern.device)
+        if not torch.equal(entries[:, num_edges:], nodes.expand(2, -1)):
+            raise InvalidInput(
+                "the pattern does not end in one self-loop per node, in node order."
+            )
+        _edge_indices[pattern] = entries[:, :num_edges].contiguous()
+    return _edge_indices[pattern]
+
+
+def _dense_features(features: Features) -> Tensor:
+    if isinstance(features, Tensor):
+        return features
+    if features not in _dense:
+        _dense[features] = features.to_dense()
+    return _dense[features]

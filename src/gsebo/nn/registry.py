@@ -1,0 +1,123 @@
+"""The backbones by name: one entry each."""
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from gsebo.errors import InvalidInput
+from gsebo.lookup import normalise
+from gsebo.nn.base import Backbone
+from gsebo.nn.gat import GAT
+from gsebo.nn.gcn import GCN
+from gsebo.nn.jk import JKNet
+from gsebo.nn.magna import MAGNANet
+from gsebo.nn.mlp import MLP
+from gsebo.nn.pyg.adapter import PyGBackbone
+from gsebo.nn.pyg.build import build_pyg_module, construct, no_options, pyg_class
+from gsebo.nn.sage import SAGE
+
+
+@dataclass(frozen=True)
+class BackboneInfo:
+    """How a backbone is built and what it is.
+
+    Attributes:
+        build: Takes the sizes and, as keywords, the options.
+        description: One line.
+        paper: Where it was proposed.
+    """
+
+    build: Callable[..., Backbone]
+    description: str
+    paper: str
+
+
+BACKBONES: dict[str, BackboneInfo] = {
+    "gcn": BackboneInfo(GCN, "graph convolutions", "Kipf and Welling, ICLR 2017"),
+    "gat": BackboneInfo(
+        GAT, "attention over neighbours", "Veličković et al., ICLR 2018"
+    ),
+    "sage": BackboneInfo(
+        SAGE,
+        "mean of the neighbours beside the node itself",
+        "Hamilton et al., NeurIPS 2017",
+    ),
+    "sage-gcn": BackboneInfo(
+        partial(SAGE, aggregator="gcn"),
+        "mean of the neighbours and the node itself",
+        "Hamilton et al., NeurIPS 2017",
+    ),
+    "jk": BackboneInfo(
+        JKNet,
+        "graph convolutions, all layers seen by the read-out",
+        "Xu et al., ICML 2018",
+    ),
+    "jk-sage": BackboneInfo(
+        partial(JKNet, convolution="sage"),
+        "GraphSAGE (gcn), all layers seen by the read-out",
+        "Xu et al., ICML 2018",
+    ),
+    "magna": BackboneInfo(
+        MAGNANet, "attention diffused over several hops", "Wang et al., IJCAI 2021"
+    ),
+    "mlp": BackboneInfo(MLP, "no edges: the control", "-"),
+}
+
+
+def make_backbone(
+    spec: str | type[nn.Module] | nn.Module,
+    *,
+    in_channels: int,
+    hidden_channels: int,
+    out_channels: int,
+    num_layers: int,
+    dropout: float,
+    options: Mapping[str, Any] | None = None,
+) -> Backbone:
+    """Build a backbone; the caller has set torch's seed.
+
+    Args:
+        spec: Name of ``BACKBONES``, or of a model or layer of ``torch_geometric.nn``
+            (``"pyg:GCN"`` where both have it); a class; or an instance, which is
+            copied.
+        in_channels: Number of features.
+        hidden_channels: Width of the hidden layers.
+        out_channels: Number of classes.
+        num_layers: Number of layers.
+        dropout: Rate of dropout, in [0, 1).
+        options: Further arguments of the backbone.
+
+    >>> sizes = dict(in_channels=5, hidden_channels=4, out_channels=3)
+    >>> type(make_backbone("gcn", **sizes, num_layers=2, dropout=0.5)).__name__
+    'GCN'
+    """
+    if hidden_channels < 1 or num_layers < 1:
+        raise InvalidInput(
+            f"hidden_channels is {hidden_channels} and num_layers is {num_layers}, "
+            "expected at least 1."
+        )
+    if not 0 <= dropout < 1:
+        raise InvalidInput(f"dropout is {dropout}, expected 0 <= dropout < 1.")
+    options = options or {}
+    sizes: dict[str, Any] = {
+        "in_channels": in_channels,
+        "hidden_channels": hidden_channels,
+        "out_channels": out_channels,
+        "num_layers": num_layers,
+        "dropout": dropout,
+    }
+    if isinstance(spec, Backbone):
+        no_options(spec, options)
+        return deepcopy(spec)
+    if isinstance(spec, str):
+        if normalise(spec) in BACKBONES:
+            build = BACKBONES[normalise(spec)].build
+            return construct(build, sizes, options)
+        spec = pyg_class(spec, BACKBONES)
+    if isinstance(spec, type) and issubclass(spec, Backbone):
+        return construct(spec, sizes, options)
+    return PyGBackbone(build_pyg_module(spec, **sizes, options=options))

@@ -1,0 +1,1 @@
+"""One page with all tables and figures."""

@@ -1,0 +1,394 @@
+"""The kernel calls of ``gsebo.tape`` on the CPU.
+
+Every function binds its arrays once and returns a call without arguments. Results are
+``[replicas, rows, lanes, channels]``: lane 0 holds numbers and lane 1, where there is
+one, their tangents.
+
+``dropout(activation(z + bias))`` and its way back, on the CPU, in one pass each.
+
+Arrays are ``[replicas, rows, lanes, channels]``; lane 1 holds tangents. A mask is drawn
+where it is used, so that none is stored.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numba import prange
+from torch import Tensor
+
+from gsebo.sparse.kernels.numba_compile import Variants, bind, compile_twice
+from gsebo.sparse.kernels.numba_cpu import spmm_kernel
+from gsebo.sparse.kernels.numba_noise import Drop, draw, drop_arguments, site_keys
+from gsebo.sparse.pattern import Pattern
+from gsebo.tape.cpu.attention import attention_back as attention_back
+from gsebo.tape.cpu.attention import attention_forward as attention_forward
+from gsebo.tape.cpu.attention import attention_memory as attention_memory
+from gsebo.tape.cpu.pack import exponential_of
+
+# Rows that one task takes. Sums over rows are made chunk by chunk, so that they do not
+# depend on the number of threads.
+CHUNK = 1024
+_RELU, _ELU = 1, 2
+_KINDS = {"identity": 0, "relu": _RELU, "elu": _ELU}
+# What happens with the gradient by z: it is where that by the result was, or it is
+# written somewhere else, or it is added there.
+IN_PLACE, WRITE, ADD = 0, 1, 2
+# Stands for whichever of them a kernel is compiled for.
+_KIND = 0
+
+
+def _pointwise(  # type: ignore[no-untyped-def]
+    z, bias, bias_tangent, dropped, seeds, step, site, threshold, scale, positions, out
+):
+    replicas, rows, lanes, channels = out.shape
+    chunks = (rows + CHUNK - 1) // CHUNK
+    zero, one = out.dtype.type(0), out.dtype.type(1)
+    biased = bias.shape[1] > 0
+    for task in prange(replicas * chunks):
+        r = task // chunks
+        start = (task - r * chunks) * CHUNK
+        key0, key1 = site_keys(seeds[r], step[0], site)
+        for i in range(start, min(start + CHUNK, rows)):
+            first = positions[i] * channels
+            for c in range(channels):
+                factor = one
+                if dropped:
+                    at = first + c
+                    bits = draw(key0, key1, np.uint32(at), np.uint32(at >> 32))
+                    factor = scale if bits < threshold else zero
+                x = z[r, i, 0, c]
+                if biased:
+                    x += bias[r, c]
+                slope, y = one, x
+                if _KIND == _RELU:
+                    # Not max(x, 0): NaN has to stay.
+                    y = zero if x <= 0 else x
+                    slope = zero if x <= 0 else one
+                elif _KIND == _ELU:
+                    power = exponential_of(min(x, zero))
+                    slope = power if x <= 0 else one
+                    y = power - one if x <= 0 else x
+                out[r, i, 0, c] = y * factor
+                if lanes == 2:
+                    t = z[r, i, 1, c]
+                    if biased:
+                        t += bias_tangent[r, c]
+                    out[r, i, 1, c] = t * slope * factor
+
+
+def _pointwise_back(  # type: ignore[no-untyped-def]
+    z,
+    bias,
+    bias_tangent,
+    dropped,
+    seeds,
+    step,
+    site,
+    threshold,
+    scale,
+    positions,
+    grad,
+    mode,
+    grad_z,
+    chunk_sums,
+    grad_bias,
+):
+    replicas, rows, lanes, channels = grad.shape
+    chunks = (rows + CHUNK - 1) // CHUNK
+    zero, one = grad.dtype.type(0), grad.dtype.type(1)
+    biased = bias.shape[1] > 0
+    for task in prange(replicas * chunks):
+        r = task // chunks
+        chunk = task - r * chunks
+        key0, key1 = site_keys(seeds[r], step[0], site)
+        sums = chunk_sums[r, chunk]
+        sums[:] = 0
+        for i in range(chunk * CHUNK, min((chunk + 1) * CHUNK, rows)):
+            first = positions[i] * channels
+            # Nobody reads the gradient of the result again: it is overwritten.
+            for c in range(channels):
+                factor = one
+                if dropped:
+                    at = first + c
+                    bits = draw(key0, key1, np.uint32(at), np.uint32(at >> 32))
+                    factor = scale if bits < threshold else zero
+                x = z[r, i, 0, c]
+                if biased:
+                    x += bias[r, c]
+                slope = one
+                if _KIND == _RELU:
+                    slope = zero if x <= 0 else one
+                elif _KIND == _ELU:
+                    power = exponential_of(min(x, zero))
+                    slope = power if x <= 0 else one
+                g = grad[r, i, 0, c] * factor
+                if lanes == 2:
+                    last = grad[r, i, 1, c] * factor * slope
+                    if _KIND == _ELU:
+                        t = z[r, i, 1, c]
+                        if biased:
+                            t += bias_tangent[r, c]
+                        last += g * t * (slope if x <= 0 else zero)
+                    grad[r, i, 1, c] = last
+                grad[r, i, 0, c] = g * slope
+            if mode != IN_PLACE:
+                for lane in range(lanes):
+                    for c in range(channels):
+                        before = grad_z[r, i, lane, c] if mode == ADD else zero
+                        grad_z[r, i, lane, c] = before + grad[r, i, lane, c]
+            if biased:
+                last_lane = grad[r, i, lanes - 1]
+                for c in range(channels):
+                    sums[c] += last_lane[c]
+    if biased:
+        for r in range(replicas):
+            for c in range(channels):
+                total = zero
+                for chunk in range(chunks):
+                    total += chunk_sums[r, chunk, c]
+                grad_bias[r, c] += total
+
+
+def _for_each_kind(kernel: Any) -> dict[str, Variants]:
+    # Without any liberty for the compiler: whether it fuses a product and a sum may
+    # depend on the layout of the arrays, and a replica has to equal its run alone.
+    return {
+        name: compile_twice(kernel, f"_{name}", _KIND=kind)
+        for name, kind in _KINDS.items()
+    }
+
+
+POINTWISE = _for_each_kind(_pointwise)
+POINTWISE_BACK = _for_each_kind(_pointwise_back)
+
+
+Call = Callable[[], Any]
+
+# Drawing a number costs about as much as so many multiplications.
+_DRAW = 8
+
+
+def _drop_values(  # type: ignore[no-untyped-def]
+    values, seeds, step, site, threshold, scale, positions, out
+):
+    replicas, size = out.shape
+    chunks = (size + CHUNK - 1) // CHUNK
+    zero = out.dtype.type(0)
+    for task in prange(replicas * chunks):
+        r = task // chunks
+        start = (task - r * chunks) * CHUNK
+        key0, key1 = site_keys(seeds[r], step[0], site)
+        # Slices, because a loop from anywhere but 0 checks for negative indices, and
+        # that keeps it from becoming a vector loop.
+        places, given = positions[start : start + CHUNK], values[start : start + CHUNK]
+        kept = out[r, start : start + CHUNK]
+        for k in range(kept.shape[0]):
+            bits = draw(key0, key1, np.uint32(places[k]), np.uint32(places[k] >> 32))
+            kept[k] = given[k] * (scale if bits < threshold else zero)
+
+
+def _cross_entropy(  # type: ignore[no-untyped-def]
+    logits, labels, scale, grad, losses, loss
+):
+    replicas, rows, lanes, classes = logits.shape
+    zero = logits.dtype.type(0)
+    for task in prange(replicas * rows):
+        r = task // rows
+        i = task - r * rows
+        top = logits[r, i, 0, 0]
+        for c in range(1, classes):
+            top = max(top, logits[r, i, 0, c])
+        total = zero
+        for c in range(classes):
+            power = np.exp(logits[r, i, 0, c] - top)
+            grad[r, i, 0, c] = power
+            total += power
+        losses[r, i] = np.log(total) + top - logits[r, i, 0, labels[i]]
+        mean = zero
+        for c in range(classes):
+            share = grad[r, i, 0, c] / total
+            grad[r, i, 0, c] = share
+            if lanes == 2:
+                mean += share * logits[r, i, 1, c]
+        for c in range(classes):
+            share = grad[r, i, 0, c]
+            if lanes == 2:
+                grad[r, i, 1, c] = share * (logits[r, i, 1, c] - mean) * scale
+            hit = 1 if c == labels[i] else 0
+            grad[r, i, 0, c] = (share - hit) * scale
+    for r in range(replicas):
+        total = zero
+        for i in range(rows):
+            total += losses[r, i]
+        loss[r] = total * scale
+
+
+def _dots(indptr, columns, entries, a, b, out):  # type: ignore[no-untyped-def]
+    replicas, rows, lanes, channels = a.shape
+    for task in prange(replicas * rows):
+        r = task // rows
+        i = task - r * rows
+        for k in range(indptr[i], indptr[i + 1]):
+            j = columns[k]
+            total = out.dtype.type(0)
+            if lanes == 1:
+                for c in range(channels):
+                    total += a[r, i, 0, c] * b[r, j, 0, c]
+            else:
+                for c in range(channels):
+                    total += a[r, i, 0, c] * b[r, j, 1, c]
+                for c in range(channels):
+                    total += a[r, i, 1, c] * b[r, j, 0, c]
+            out[r, entries[k]] += total
+
+
+def _widen(number, tangent, out):  # type: ignore[no-untyped-def]
+    replicas, rows, channels = number.shape
+    for task in prange(replicas * rows):
+        r = task // rows
+        i = task - r * rows
+        for c in range(channels):
+            out[r, i, 0, c] = number[r, i, c]
+            out[r, i, 1, c] = tangent[r, i, c]
+
+
+_WIDEN = compile_twice(_widen)
+_DROP_VALUES = compile_twice(_drop_values)
+_CROSS_ENTROPY = compile_twice(_cross_entropy)
+_DOTS = compile_twice(_dots, fastmath={"contract", "reassoc", "nsz"})
+
+
+def spmm(pattern: Pattern, values: Tensor, x: Tensor, out: Tensor) -> Call:
+    """``out = (pattern, values) @ x``; both may be slices with whole rows."""
+    replicas, _, channels = out.shape
+    work = replicas * pattern.num_entries * channels
+    arrays = (*pattern.arrays, values.numpy(), x.numpy(), out.numpy())
+    return bind(spmm_kernel(channels), work, *arrays)
+
+
+def dots(pattern: Pattern, a: Tensor, b: Tensor, out: Tensor) -> Call:
+    """Add ``a[row] . b[column]``, or with two lanes its tangent, to each entry."""
+    replicas, _, lanes, channels = a.shape
+    work = replicas * pattern.num_entries * lanes * channels
+    return bind(_DOTS, work, *pattern.arrays, a.numpy(), b.numpy(), out.numpy())
+
+
+def widen(number: Tensor, tangent: Tensor, out: Tensor) -> Call:
+    """Put numbers ``[replicas, rows, channels]`` and their tangents side by side."""
+    arrays = number.numpy(), tangent.numpy(), out.numpy()
+    return bind(_WIDEN, out.numel(), *arrays)
+
+
+def drop_values(values: Tensor, drop: Drop, out: Tensor) -> Call:
+    """``out[replica] = dropout(values)``, with a mask of its own for each replica."""
+    drawn = drop_arguments(drop, out)
+    work = _DRAW * out.numel()
+    return bind(_DROP_VALUES, work, values.numpy(), *drawn, out.numpy())
+
+
+def pointwise(
+    kind: str,
+    z: Tensor,
+    bias: tuple[Tensor, Tensor] | None,
+    drop: Drop | None,
+    out: Tensor,
+) -> Call:
+    """``out = dropout(activation(z + bias))``.
+
+    Args:
+        kind: Name of the activation.
+        z: What to compute it from.
+        bias: The bias and its tangent, ``[replicas, channels]`` each.
+        drop: The dropout.
+        out: Where to write.
+    """
+    arguments = (*_bias_arguments(bias, z), *_optional_drop(drop, z))
+    work = (_DRAW if drop else 1) * out.numel()
+    return bind(POINTWISE[kind], work, z.numpy(), *arguments, out.numpy())
+
+
+def pointwise_back(
+    kind: str,
+    z: Tensor,
+    bias: tuple[Tensor, Tensor] | None,
+    drop: Drop | None,
+    grad_out: Tensor,
+    grad_z: Tensor,
+    grad_bias: Tensor | None,
+    *,
+    accumulate: bool,
+) -> Call:
+    """Pull ``grad_out`` back to ``grad_z`` (written or added) and the bias (added).
+
+    ``grad_out`` is overwritten and may be the same memory as ``grad_z``. With two lanes
+    it is the tangent of the bias's gradient that is added.
+    """
+    in_place = grad_z.data_ptr() == grad_out.data_ptr()
+    mode = IN_PLACE if in_place else ADD if accumulate else WRITE
+    arguments = (*_bias_arguments(bias, z), *_optional_drop(drop, z))
+    replicas, rows, _, channels = grad_out.shape
+    if grad_bias is None:
+        grad_bias = z.new_empty(replicas, 0)
+    sums = z.new_empty(replicas, -(-rows // CHUNK), channels)
+    return bind(
+        POINTWISE_BACK[kind],
+        (_DRAW if drop else 2) * grad_out.numel(),
+        z.numpy(),
+        *arguments,
+        grad_out.numpy(),
+        mode,
+        grad_z.numpy(),
+        sums.numpy(),
+        grad_bias.numpy(),
+    )
+
+
+def cross_entropy(
+    logits: Tensor, labels: Tensor, scale: float, grad: Tensor, loss: Tensor
+) -> Call:
+    """``loss = scale * sum of the cross-entropies``, and its gradient by ``logits``."""
+    losses = logits.new_empty(logits.shape[:2])
+    number = logits.numpy().dtype.type(scale)
+    arrays = (losses.numpy(), loss.numpy())
+    work = 10 * logits.numel()  # an exponential costs about ten multiplications
+    return bind(
+        _CROSS_ENTROPY,
+        work,
+        logits.numpy(),
+        labels.numpy(),
+        number,
+        grad.numpy(),
+        *arrays,
+    )
+
+
+def matmul(a: Tensor, b: Tensor, out: Tensor, *, add: bool = False) -> list[Call]:
+    """``out = a @ b``, or ``out += a @ b``, for each replica.
+
+    One product per replica and not one for all, because a library may round a stack
+    of products differently, and a replica has to equal its run alone.
+    """
+    calls: list[Call] = []
+    for left, right, to in zip(a, b, out, strict=True):
+        if add:
+            calls.append(partial(to.addmm_, left, right))
+        else:
+            calls.append(partial(torch.mm, left, right, out=to))
+    return calls
+
+
+def _bias_arguments(bias: tuple[Tensor, Tensor] | None, like: Tensor) -> Any:
+    if bias is None:
+        none = like.new_empty(like.shape[0], 0).numpy()
+        return none, none
+    return bias[0].numpy(), bias[1].numpy()
+
+
+def _optional_drop(drop: Drop | None, like: Tensor) -> Any:
+    if drop is None:
+        drop = Drop.none(like.shape[0], like.shape[1])
+        return False, *drop_arguments(drop, like)
+    return True, *drop_arguments(drop, like)
