@@ -22,7 +22,7 @@ from gsebo.methods.plain_training import PlainTraining
 from gsebo.methods.prepare import PreparedGraph
 from gsebo.methods.schedule import loop_settings, work_of
 from gsebo.structure import AmortisedStrength
-from gsebo.training import NodeClassification, Progress, train_bilevel
+from gsebo.training import NodeClassification, Progress, train_structure
 from gsebo.training.threads import threads_for
 
 OUTER_STEPS = 5
@@ -64,7 +64,7 @@ def per_edge(data: Data, setting: Setting, outer_steps: int) -> EstimatorLoop:
     )
 
     def loop() -> Progress:
-        (progress,) = train_bilevel(
+        (progress,) = train_structure(
             [problem],
             make_hypergradient(model.hypergradient, direct_term=model.direct_term),
             make_optimizer(model.inner_optimizer, model.inner_lr),
@@ -108,7 +108,7 @@ def amortised(data: Data, setting: Setting, label_use: LabelUse) -> EstimatorLoo
         problem = model._problem(prepared, base, training, setting.seed)
     rounds = -(-OUTER_STEPS // problem.num_networks)
     return EstimatorLoop(
-        lambda: model._learn(problem, run),
+        lambda: model.learn(problem, run, base.outer_nodes, None),
         rounds * problem.num_networks,
         problem.division.problem(base, 0),
     )

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from gsebo.training.outer_update import Moved, OuterUpdate
+from gsebo.bilevel import State, Tree
+from gsebo.training.outer_step import Found, OptimizerStep
 from methods.batch_examples import amortised_on_batches
 from methods.examples import small_graph
 
@@ -11,19 +12,18 @@ from methods.examples import small_graph
 def test_strengths_that_are_not_finite_are_never_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    usual, calls = OuterUpdate.run, []
+    usual, calls = OptimizerStep.update, []
 
-    def run(self: OuterUpdate, *args, **kwargs) -> Moved:
-        moved = usual(self, *args, **kwargs)
+    def update(self: OptimizerStep, found: Found, state: State, outer: Tree):
+        moved, after = usual(self, found, state, outer)
         calls.append(moved)
         if len(calls) <= 2:
-            return moved
-        broken = {name: leaf * torch.nan for name, leaf in moved.shared.items()}
-        own = {name: leaf * torch.nan for name, leaf in moved.changed.values.items()}
-        changed = moved.changed._replace(values=own)
-        return moved._replace(shared=broken, changed=changed)
+            return moved, after
+        slots = {name: leaf * torch.nan for name, leaf in after.slots.items()}
+        broken = {name: leaf * torch.nan for name, leaf in moved.items()}
+        return broken, State(after.count, slots)
 
-    monkeypatch.setattr(OuterUpdate, "run", run)
+    monkeypatch.setattr(OptimizerStep, "update", update)
     with pytest.warns(RuntimeWarning, match="diverged at step 2"):
         model = amortised_on_batches().fit(small_graph(60))
     assert len(model.history_) == 1

@@ -24,7 +24,7 @@ from gsebo.methods.prepare import PreparedGraph
 from gsebo.sparse import row_sum
 from gsebo.structure.in_parts import StructureInParts
 from gsebo.training.batched_graph import BatchedGraph
-from gsebo.training.batched_plain import initial_weights
+from gsebo.training.batched_problem import initial_weights
 from gsebo.training.tape_derivatives import FLAT
 from loader.problems import (
     CPU,

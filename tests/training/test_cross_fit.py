@@ -24,8 +24,9 @@ from gsebo.training import (
     Progress,
     Redrawn,
     Watcher,
-    train_cross_fitted,
+    train_structure,
 )
+from gsebo.training.outer_step import OptimizerStep
 from gsebo.training.tape_derivatives import FLAT
 
 STEPS = 3
@@ -93,13 +94,14 @@ def train(
         checkpoint=checkpoint,
         watcher=watcher,
     )
-    (progress,) = train_cross_fitted(
+    (progress,) = train_structure(
         [problem],
         Reverse(),
         make_optimizer(optimizers[0], 0.05),
-        make_optimizer(optimizers[1], outer_lr),
+        OptimizerStep(make_optimizer(optimizers[1], outer_lr)),
         inner_steps=STEPS,
         settings=[settings],
+        judged="after",
     )
     return progress
 
@@ -179,7 +181,8 @@ def test_equals_a_loop_by_hand(data: Data, number: int) -> None:
     found = train(problem, rounds=3, optimizers=("sgd", "sgd"))
     weights, outer = by_hand(problem, guesses_for(data, number), 3, 0.05)
     close = {"rtol": 0.0, "atol": 1e-10}
-    torch.testing.assert_close(found.iterate.weights[FLAT], weights, **close)
+    each = found.iterate.weights[FLAT].reshape(number, -1)
+    torch.testing.assert_close(each, weights, **close)
     torch.testing.assert_close(found.outer, outer, **close)
     assert bool(found.outer["output"].any())
     assert found.iterate.step == 3 * STEPS * number
@@ -195,8 +198,8 @@ def test_equals_a_loop_by_hand(data: Data, number: int) -> None:
 )
 def test_the_hypergradient_of_a_turn(data: Data, options: dict[str, Any]) -> None:
     problem = problem_of(data, 2, base_of(data, **options))
-    outer, weights = moved(problem.base.initial_outer()), problem.initial_weights()
-    for number, own in enumerate(problem.networks(weights)):
+    outer, own = moved(problem.base.initial_outer()), problem.base.initial_weights()
+    for number in range(problem.num_networks):
         check = check_hypergradient(
             problem.problem(number, own, outer),
             make_optimizer("adam", 0.05),
@@ -268,8 +271,8 @@ def test_without_outer_steps_nothing_changes(data: Data) -> None:
 
 def test_without_its_own_predictions_the_guess_stands_for_both(data: Data) -> None:
     problem = problem_of(data, 2, own_predictions=False)
-    weights, outer = problem.initial_weights(), moved(problem.base.initial_outer())
-    for network, own in enumerate(problem.networks(weights)):
+    own, outer = problem.base.initial_weights(), moved(problem.base.initial_outer())
+    for network in range(problem.num_networks):
         guess = guesses_for(data, 2)[network]
         state = problem.state(network, own, outer)
         assert all(torch.equal(each, guess) for each in state)

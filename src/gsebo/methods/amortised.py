@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Literal, final, get_args
+from typing import Any, NamedTuple, final, get_args
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 
 from gsebo.bilevel import Hypergradient, Tree, make_hypergradient, make_optimizer
 from gsebo.data.formats.folder import GraphFolder
+from gsebo.distributed.group import Group
 from gsebo.errors import InvalidInput
 from gsebo.graph import Propagation
 from gsebo.loader.sampler import Sampler
@@ -33,7 +34,12 @@ from gsebo.methods.parameters import (
     require_not_negative,
     require_share,
 )
-from gsebo.methods.plain_training import PlainTraining, probabilities
+from gsebo.methods.plain_training import (
+    PlainTraining,
+    PredictionKind,
+    probabilities,
+    refit,
+)
 from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_problem
 from gsebo.methods.schedule import loop_settings, steps_to_walk_back, work_of
 from gsebo.model.extension import AmortisedExtension
@@ -47,10 +53,12 @@ from gsebo.training import (
     Member,
     NodeClassification,
     Progress,
-    train_cross_fitted,
+    train_structure,
 )
 from gsebo.training.cross_fit import seen_state
+from gsebo.training.outer_step import OptimizerStep, OuterStep
 from gsebo.training.threads import threads_for
+from gsebo.training.turns import Learnable
 
 
 @torch.no_grad()
@@ -79,13 +87,9 @@ def refitted_outcome(
     network: NetworkChoices,
     guess_network: NetworkChoices,
     training: PlainTraining,
-    guessed: bool,
-    own_predictions: bool,
+    predictions: PredictionKind,
 ) -> Outcome:
     """Fresh weights on the learned structure, from all labelled nodes.
-
-    First a network that knows features alone; then one on the graph as scored with
-    that guess, whose predictions the structure looks at; then the one that predicts.
 
     Args:
         ground: The graph, candidate edges included.
@@ -94,33 +98,38 @@ def refitted_outcome(
         network: Which network.
         guess_network: The one that knows features alone.
         training: How each is trained.
-        guessed: Whether the structure looks at predictions.
-        own_predictions: Whether at the network's own, too.
+        predictions: At which predictions the structure looks.
     """
     base, outer = problem.base, progress.best_outer
     data = ground.data
     labelled = (data.train_mask | data.val_mask).nonzero().squeeze(-1)
     labelled = labelled.to(ground.device)
-    guess, first = None, None
-    state: Predictions | None = None
-    if guessed:
-        guess_problem, guess_weights = training.train(
-            ground, guess_network, None, labelled
-        )
-        guess = _loaded(guess_problem, guess_weights)
-        guessed_classes = probabilities(guess_problem, guess_weights)
-        state = guessed_classes, guessed_classes
-        if own_predictions:
-            at_first = _strengths(base, outer, state)
-            _, first = training.train(ground, network, at_first, labelled)
-            state = seen_state(base, first, outer, guessed_classes)
+    trained: list[NodeClassification] = []
+
+    def state_of(guess: Guessed | None, first: Tree | None) -> Predictions | None:
+        if guess is None:
+            return None
+        if first is None:
+            return guess.classes, guess.classes
+        return seen_state(base, first, outer, guess.classes)
+
+    def train_guess() -> Guessed:
+        own, weights = training.train(ground, guess_network, None, labelled)
+        return Guessed(_loaded(own, weights), probabilities(own, weights))
+
+    def train(guess: Guessed | None, first: Tree | None) -> Tree:
+        strengths = _strengths(base, outer, state_of(guess, first))
+        own, weights = training.train(ground, network, strengths, labelled)
+        trained.append(own)
+        return weights
+
+    guess, first, weights = refit(predictions, train_guess, train)
+    fresh, state = trained[-1], state_of(guess, first)
     strengths = _strengths(base, outer, state)
-    fresh, weights = training.train(ground, network, strengths, labelled)
-    backbone = _loaded(fresh, weights)
-    model = _fitted(ground, backbone, base, strengths)
+    model = _fitted(ground, _loaded(fresh, weights), base, strengths)
     extension = AmortisedExtension(
         structure=_learned(base, outer),
-        guess=guess,
+        guess=None if guess is None else guess.network,
         first=None if first is None else base.named_weights(first),
         weights=_edge_weights(base, outer, state),
     )
@@ -129,6 +138,13 @@ def refitted_outcome(
         # By the same operations that predict later, not by kernel calls of training.
         logits = fresh.logits(weights, {}, None)
     return Outcome(model, progress, logits.softmax(-1))
+
+
+class Guessed(NamedTuple):
+    """A network that knows features alone, and what it says of every node."""
+
+    network: Backbone
+    classes: Tensor
 
 
 @torch.no_grad()
@@ -211,9 +227,6 @@ def with_candidates(
         each[0] * graph.num_nodes + each[1] for each in (ground.graph.edge_index, given)
     )
     return ground, ~torch.isin(keys, known).to(prepared.device)
-
-
-PredictionKind = Literal["both", "features", "none"]
 
 
 @final
@@ -399,7 +412,7 @@ class Amortised(GraphClassifier):
         base = self._base(ground, candidate, run.seed)
         with threads_for(work_of(base)):
             problem = self._problem(prepared, base, training, run.seed)
-            progress = self._learn(problem, run)
+            progress = self.learn(problem, run, base.outer_nodes, None)
             if self.refit:
                 outcome = refitted_outcome(
                     ground,
@@ -408,8 +421,7 @@ class Amortised(GraphClassifier):
                     network=self.network(),
                     guess_network=self.guess_network(),
                     training=training,
-                    guessed=self.predictions != "none",
-                    own_predictions=self.predictions == "both",
+                    predictions=self.predictions,
                 )
             else:
                 outcome = fold_outcome(ground, problem, progress)
@@ -450,21 +462,30 @@ class Amortised(GraphClassifier):
             own_predictions=self.predictions == "both",
         )
 
-    def _learn(self, problem: CrossFit, run: Run) -> Progress:
+    def learn(
+        self, problem: Learnable, run: Run, stop_nodes: Tensor, group: Group | None
+    ) -> Progress:
+        """Learn the function, wherever the losses come from."""
         rounds = -(-self.max_outer_steps // problem.num_networks)
         settings = loop_settings(
             run,
-            problem.base.outer_nodes,
+            stop_nodes,
             max_steps=rounds,
             patience=rounds,
             select_by="last",
+            group=group,
         )
-        (progress,) = train_cross_fitted(
+        (progress,) = train_structure(
             [problem],
             make_hypergradient(self.hypergradient, direct_term=self.direct_term),
             make_optimizer(self.inner_optimizer, self.inner_lr),
-            make_optimizer(self.outer_optimizer, self.outer_lr),
+            self.make_outer_step(),
             inner_steps=self.inner_steps,
             settings=[settings],
+            judged="after",
         )
         return progress
+
+    def make_outer_step(self) -> OuterStep:
+        """Return what moves the function."""
+        return OptimizerStep(make_optimizer(self.outer_optimizer, self.outer_lr))

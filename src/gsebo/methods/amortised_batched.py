@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -14,12 +13,13 @@ from torch import Tensor
 from torch.func import functional_call
 from torch_geometric.data import Data
 
-from gsebo.bilevel import Tree, make_hypergradient, make_optimizer
+from gsebo.bilevel import Tree, make_optimizer
 from gsebo.bilevel.tree import unflatten
 from gsebo.data.formats.folder import GraphFolder
 from gsebo.distributed.tables import EntryTable
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.mapped import ScratchFolder
+from gsebo.loader.sampler import RowSampler
 from gsebo.methods.base import Run
 from gsebo.methods.batched import (
     BatchChoices,
@@ -32,8 +32,9 @@ from gsebo.methods.batched import (
 from gsebo.methods.folder_fit import FolderOutcome, build, checksum, learnable
 from gsebo.methods.label_parts import LabelParts, division_of, parts_of
 from gsebo.methods.outcome import Outcome
+from gsebo.methods.plain_training import refit
 from gsebo.methods.prepare import PreparedGraph, make_task
-from gsebo.methods.schedule import loop_settings, work_of
+from gsebo.methods.schedule import work_of
 from gsebo.model.extension import AmortisedExtension
 from gsebo.model.fitted import FittedModel
 from gsebo.model.large import LargeModel
@@ -44,17 +45,15 @@ from gsebo.structure.amortised import AmortisedInParts
 from gsebo.structure.base import Predictions
 from gsebo.structure.in_parts import VanillaInParts
 from gsebo.training import NodeClassification, Progress
-from gsebo.training.batched_cross_fit import (
-    BatchedCrossFit,
-    Guess,
-    RowSampler,
-    seen_on_part,
-    train_cross_fitted_on_batches,
-)
 from gsebo.training.batched_graph import Nodes
-from gsebo.training.batched_plain import train_on_one_batch, train_weights
-from gsebo.training.outer_step import OptimizerStep
-from gsebo.training.outer_update import OuterUpdate
+from gsebo.training.batched_problem import (
+    BatchedProblem,
+    Guess,
+    own_columns,
+    seen_on_part,
+    train_fresh,
+    train_on_one_batch,
+)
 from gsebo.training.tape_derivatives import FLAT
 from gsebo.training.threads import threads_for
 
@@ -150,35 +149,21 @@ class AmortisedOnBatches:
             guesses = [
                 self.guess_by(self._train_guess(nodes.numpy())) for nodes in parts.inner
             ]
-        update = OuterUpdate(
-            self.graph,
-            make_hypergradient(method.hypergradient, direct_term=method.direct_term),
-            self._optimizer,
-            OptimizerStep(make_optimizer(method.outer_optimizer, method.outer_lr)),
-        )
         assert arrays.train is not None and arrays.val is not None
-        problem = BatchedCrossFit(
+        columns = own_columns(self.structure, method.make_outer_step())
+        problem = BatchedProblem(
             self.graph,
             division_of(parts, method.label_use, method.inner_share, self._run.seed),
             numbers(arrays.train),
             numbers(arrays.val),
-            guesses,
-            own_predictions=method.predictions == "both",
             table=table_for(
-                self.graph, update.columns(), folder, sharded=method.shard_strengths
+                self.graph, columns, folder, sharded=method.shard_strengths
             ),
+            guesses=guesses,
+            own_predictions=method.predictions == "both",
         )
-        rounds = -(-method.max_outer_steps // problem.division.num_networks)
-        settings = loop_settings(
-            self._run,
-            problem.evaluated.stop_nodes,
-            max_steps=rounds,
-            patience=rounds,
-            select_by="last",
-            group=self.graph.group,
-        )
-        progress = train_cross_fitted_on_batches(
-            problem, update, inner_steps=method.inner_steps, settings=settings
+        progress = method.learn(
+            problem, self._run, problem.evaluated.stop_nodes, self.graph.group
         )
         return self._refit(progress, labelled)
 
@@ -186,34 +171,33 @@ class AmortisedOnBatches:
         """Fresh weights on the learned structure, as on a whole graph."""
         method = self._method
         shared, table = progress.best_outer, progress.table
-        guess = first = None
-        if method.predictions != "none":
-            guess = self._train_guess(labelled)
-        guess_by = None if guess is None else self.guess_by(guess)
-        train = partial(
-            train_weights,
-            self.graph,
-            labelled,
-            self._optimizer,
-            method.refit_epochs,
-            shared=shared,
-            table=table,
-        )
-        alone = partial(seen_on_part, guess=guess_by, own_predictions=False)
-        if method.predictions == "both":
-            first = train(state_at=alone)
 
-        def seen(
-            problem: NodeClassification, weights: Tree, outer: Tree
-        ) -> Predictions | None:
-            if first is None:
-                return alone(problem, weights, outer)
-            return seen_on_part(
-                problem, first, outer, guess=guess_by, own_predictions=True
+        def train(guess: Tree | None, first: Tree | None) -> Tree:
+            guess_by = None if guess is None else self.guess_by(guess)
+
+            def seen(
+                problem: NodeClassification, weights: Tree, outer: Tree
+            ) -> Predictions | None:
+                return seen_on_part(
+                    problem,
+                    weights if first is None else first,
+                    outer,
+                    guess=guess_by,
+                    own_predictions=first is not None,
+                )
+
+            return train_fresh(
+                self.graph,
+                labelled,
+                self._optimizer,
+                method.refit_epochs,
+                shared=shared,
+                table=table,
+                state_at=seen,
             )
 
-        weights = train(state_at=seen)
-        return Learned(self.structure, shared, table, guess, first, weights, progress)
+        found = refit(method.predictions, lambda: self._train_guess(labelled), train)
+        return Learned(self.structure, shared, table, *found, progress)
 
     def guess_by(self, weights: Tree) -> Guess:
         """Class probabilities by the network that knows features alone."""
@@ -231,7 +215,7 @@ class AmortisedOnBatches:
         epochs = self._method.refit_epochs
         if len(nodes) <= _ROWS:
             return train_on_one_batch(self._rows, nodes, self._optimizer, epochs)
-        return train_weights(self._rows, nodes, self._optimizer, epochs, shared={})
+        return train_fresh(self._rows, nodes, self._optimizer, epochs, shared={})
 
     def _parts(self) -> tuple[Nodes, LabelParts]:
         """The labelled nodes, and how they are divided: no other node is looked at."""

@@ -29,7 +29,7 @@ from gsebo.methods.schedule import (
     work_of,
 )
 from gsebo.structure import EdgeStrength
-from gsebo.training import train_bilevel
+from gsebo.training import train_structure
 from gsebo.training.outer_step import OptimizerStep
 from gsebo.training.stopping import SELECT_BY, SelectBy
 from gsebo.training.threads import threads_for
@@ -210,7 +210,7 @@ class SingleLevel(EpochClassifier):
             for run in runs
         ]
         with threads_for(work_of(problems[0]), len(problems)):
-            progresses = train_bilevel(
+            progresses = train_structure(
                 problems,
                 make_hypergradient(self.hypergradient, direct_term=True),
                 schedule.optimizer,

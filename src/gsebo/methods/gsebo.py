@@ -16,6 +16,7 @@ from torch_geometric.data import Data
 
 from gsebo.bilevel import Hypergradient, make_hypergradient, make_optimizer
 from gsebo.data.formats.folder import GraphFolder
+from gsebo.distributed.group import Group
 from gsebo.distributed.tables import EntryTable
 from gsebo.errors import InvalidInput
 from gsebo.graph.arrays import GraphArrays
@@ -54,13 +55,9 @@ from gsebo.nn import Backbone
 from gsebo.structure import Structure, make_structure
 from gsebo.structure.edge_strength import InitialStrength
 from gsebo.structure.in_parts import EdgesInParts
-from gsebo.training import NodeClassification, train_bilevel
-from gsebo.training.batched_bilevel import (
-    BatchedBilevel,
-    train_bilevel_on_batches,
-    train_on_given,
-)
-from gsebo.training.given import against_given, beside, is_preferable
+from gsebo.training import Folds, LoopSettings, NodeClassification, train_structure
+from gsebo.training.batched_problem import BatchedProblem, own_columns
+from gsebo.training.given import against_given
 from gsebo.training.history import Progress
 from gsebo.training.outer_step import (
     OUTER_STEPS,
@@ -69,9 +66,9 @@ from gsebo.training.outer_step import (
     OuterStepName,
     TrustRegion,
 )
-from gsebo.training.outer_update import OuterUpdate
 from gsebo.training.stopping import SELECT_BY, SelectBy
 from gsebo.training.threads import threads_for
+from gsebo.training.turns import Source
 
 
 def train_on_batches(
@@ -134,45 +131,20 @@ def _learn(
         seed=run.seed,
         device=run.device,
     )
-    update = OuterUpdate(
-        graph,
-        make_hypergradient(method.hypergradient, direct_term=method.direct_term),
-        make_optimizer(method.inner_optimizer, method.inner_lr),
-        method.make_outer_step(),
-    )
     assert arrays.train is not None
-    outer_nodes, stop_nodes = (nodes.numpy() for nodes in outer_and_stop)
-    problem = BatchedBilevel(
+    train = numbers(arrays.train)
+    outer_nodes, stop_nodes = outer_and_stop
+    columns = own_columns(graph.structure, method.make_outer_step())
+    problem = BatchedProblem(
         graph,
-        numbers(arrays.train),
-        outer_nodes,
-        stop_nodes,
-        table_for(graph, update.columns(), folder, sharded=method.shard_strengths),
+        Folds([torch.from_numpy(train)], [outer_nodes]),
+        train,
+        stop_nodes.numpy(),
+        table=table_for(graph, columns, folder, sharded=method.shard_strengths),
     )
-    settings = loop_settings(
-        run,
-        problem.evaluated.stop_nodes,
-        max_steps=method.max_outer_steps,
-        patience=method.patience,
-        select_by=method.select_by,
-        group=graph.group,
-    )
-    progress = train_bilevel_on_batches(
-        problem, update, inner_steps=method.inner_steps, settings=settings
-    )
-    if method.outer_step == "paper":
-        return progress
-    given = train_on_given(
-        problem,
-        make_optimizer(method.inner_optimizer, method.inner_lr),
-        inner_steps=method.inner_steps,
-        settings=beside(progress, settings),
-    )
-    if not is_preferable(given, progress, settings.patience):
-        return progress
-    assert progress.table is not None
-    progress.table.clear()
-    return replace(given, table=progress.table)
+    settings = method.loop_settings(run, problem.evaluated.stop_nodes, graph.group)
+    (progress,) = method.learn([problem], [settings])
+    return progress
 
 
 def _best(progress: Progress) -> EntryTable:
@@ -387,32 +359,47 @@ class GSEBO(GraphClassifier):
         prepared = PreparedGraph(data, runs[0].device)
         problems = [self.make_problem(prepared, run.seed) for run in runs]
         settings = [
-            loop_settings(
-                run,
-                outer_and_stopping_nodes(data, self.stop_on, run.seed)[1],
-                max_steps=self.max_outer_steps,
-                patience=self.patience,
-                select_by=self.select_by,
+            self.loop_settings(
+                run, outer_and_stopping_nodes(data, self.stop_on, run.seed)[1]
             )
             for run in runs
         ]
-        engine = make_hypergradient(self.hypergradient, direct_term=self.direct_term)
-        inner_optimizer = make_optimizer(self.inner_optimizer, self.inner_lr)
         with threads_for(work_of(problems[0]), len(problems)):
-            progresses = train_bilevel(
-                problems,
-                engine,
-                inner_optimizer,
-                self.make_outer_step(),
-                inner_steps=self.inner_steps,
-                settings=settings,
-            )
-            if self.outer_step == "trust":
-                progresses = against_given(
-                    problems,
-                    inner_optimizer,
-                    progresses,
-                    inner_steps=self.inner_steps,
-                    settings=settings,
-                )
+            progresses = self.learn(problems, settings)
         return outcomes_of(prepared, problems, progresses)
+
+    def loop_settings(
+        self, run: Run, stop_nodes: Tensor, group: Group | None = None
+    ) -> LoopSettings:
+        """When the parameters say to stop, and what to keep."""
+        return loop_settings(
+            run,
+            stop_nodes,
+            max_steps=self.max_outer_steps,
+            patience=self.patience,
+            select_by=self.select_by,
+            group=group,
+        )
+
+    def learn(
+        self, problems: Sequence[Source], settings: Sequence[LoopSettings]
+    ) -> list[Progress]:
+        """Learn weights and strengths, wherever the losses come from."""
+        optimizer = make_optimizer(self.inner_optimizer, self.inner_lr)
+        learned = train_structure(
+            problems,
+            make_hypergradient(self.hypergradient, direct_term=self.direct_term),
+            optimizer,
+            self.make_outer_step(),
+            inner_steps=self.inner_steps,
+            settings=settings,
+        )
+        if self.outer_step == "paper":
+            return learned
+        return against_given(
+            problems,
+            optimizer,
+            learned,
+            inner_steps=self.inner_steps,
+            settings=settings,
+        )

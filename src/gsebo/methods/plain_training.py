@@ -1,7 +1,8 @@
 """Weights trained for a number of steps on given nodes; nothing is selected."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import Generic, Literal, NamedTuple, TypeVar, final
 
 import torch
 from torch import Tensor
@@ -9,7 +10,7 @@ from torch import Tensor
 from gsebo.bilevel import Optimizer, Tree
 from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_problem
 from gsebo.structure import Fixed
-from gsebo.training import LoopSettings, NodeClassification, Patience, train_joint
+from gsebo.training import LoopSettings, NodeClassification, Patience, train_weights
 
 
 @final
@@ -55,7 +56,7 @@ class PlainTraining:
         settings = LoopSettings(
             max_steps=1, patience=Patience("last", 1), stop_nodes=nodes, fingerprint=""
         )
-        (progress,) = train_joint(
+        (progress,) = train_weights(
             [problem],
             self.optimizer,
             steps_per_evaluation=self.epochs,
@@ -69,3 +70,45 @@ class PlainTraining:
 def probabilities(problem: NodeClassification, weights: Tree) -> Tensor:
     """Class probabilities on a fixed structure, ``[nodes, classes]``."""
     return problem.scores(weights, {}).softmax(-1)
+
+
+PredictionKind = Literal["both", "features", "none"]
+"""Which predictions a structure compares at both ends of an edge: those from features
+alone and the network's, the former, or none."""
+
+Guess = TypeVar("Guess")
+
+
+class Refitted(NamedTuple, Generic[Guess]):
+    """Fresh networks on a learned structure.
+
+    Attributes:
+        guess: What features alone say, if the structure looks at it.
+        first: Weights of the network whose predictions it looks at, if at any.
+        weights: Of the network that predicts.
+    """
+
+    guess: Guess | None
+    first: Tree | None
+    weights: Tree
+
+
+def refit(
+    predictions: PredictionKind,
+    train_guess: Callable[[], Guess],
+    train: Callable[[Guess | None, Tree | None], Tree],
+) -> Refitted[Guess]:
+    """Train fresh networks on a learned structure that looks at predictions.
+
+    First a network that knows features alone; then one on the graph as scored with
+    that guess, whose predictions the structure looks at; then the one that predicts.
+
+    Args:
+        predictions: At which predictions the structure looks.
+        train_guess: Trains the first of them.
+        train: Trains a network on the graph as scored with a guess and with the
+            weights of a network, if there are any.
+    """
+    guess = None if predictions == "none" else train_guess()
+    first = train(guess, None) if predictions == "both" else None
+    return Refitted(guess, first, train(guess, first))

@@ -24,8 +24,8 @@ from gsebo.training import (
     NodeClassification,
     Patience,
     Task,
-    train_joint,
     train_together,
+    train_weights,
 )
 from gsebo.training.stopping import SELECT_BY, SelectBy
 from gsebo.training.threads import threads_for
@@ -163,7 +163,7 @@ def train_on_fixed_structure(
             )
         )
     with threads_for(work_of(problems[0]), len(problems)):
-        progresses = train_joint(
+        progresses = train_weights(
             problems,
             schedule.optimizer,
             steps_per_evaluation=schedule.steps_per_evaluation,

@@ -1,20 +1,19 @@
 """The only loops over epochs, with early stopping, history and checkpoints."""
 
-from gsebo.training.bilevel import train_bilevel as train_bilevel
-from gsebo.training.bilevel import train_together as train_together
 from gsebo.training.checkpoint import Checkpoint as Checkpoint
 from gsebo.training.cross_fit import CrossFit as CrossFit
-from gsebo.training.cross_fit import Division as Division
-from gsebo.training.cross_fit import Folds as Folds
-from gsebo.training.cross_fit import Redrawn as Redrawn
-from gsebo.training.cross_fit import train_cross_fitted as train_cross_fitted
+from gsebo.training.division import Division as Division
+from gsebo.training.division import Folds as Folds
+from gsebo.training.division import Redrawn as Redrawn
 from gsebo.training.history import Progress as Progress
 from gsebo.training.history import StepRecord as StepRecord
 from gsebo.training.history import Watcher as Watcher
 from gsebo.training.joint import JointProblem as JointProblem
 from gsebo.training.joint import Member as Member
-from gsebo.training.joint import train_joint as train_joint
+from gsebo.training.joint import train_together as train_together
 from gsebo.training.loop import LoopSettings as LoopSettings
 from gsebo.training.problem import NodeClassification as NodeClassification
 from gsebo.training.problem import Task as Task
 from gsebo.training.stopping import Patience as Patience
+from gsebo.training.trainer import train_structure as train_structure
+from gsebo.training.trainer import train_weights as train_weights

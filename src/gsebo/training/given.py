@@ -17,10 +17,10 @@ from dataclasses import replace
 
 from gsebo.bilevel import Optimizer
 from gsebo.training.history import Progress, StepRecord
-from gsebo.training.joint import train_joint
 from gsebo.training.loop import LoopSettings
-from gsebo.training.problem import NodeClassification
 from gsebo.training.stopping import Patience
+from gsebo.training.trainer import train_weights
+from gsebo.training.turns import Source
 
 _STAGE = "given"
 
@@ -43,7 +43,7 @@ def beside(learned: Progress, settings: LoopSettings) -> LoopSettings:
 
 
 def against_given(
-    problems: Sequence[NodeClassification],
+    problems: Sequence[Source],
     optimizer: Optimizer,
     learned: Sequence[Progress],
     *,
@@ -60,17 +60,26 @@ def against_given(
         settings: How those ran.
     """
     pairs = list(zip(learned, settings, strict=True))
-    given = train_joint(
-        problems,
+    given = train_weights(
+        [problem.as_given() for problem in problems],
         optimizer,
         steps_per_evaluation=inner_steps,
         max_training_steps=inner_steps * settings[0].max_steps,
         settings=[beside(*pair) for pair in pairs],
     )
     return [
-        plain if is_preferable(plain, progress, setting.patience) else progress
+        _in_place_of(plain, progress)
+        if is_preferable(plain, progress, setting.patience)
+        else progress
         for plain, (progress, setting) in zip(given, pairs, strict=True)
     ]
+
+
+def _in_place_of(given: Progress, learned: Progress) -> Progress:
+    """The given graph, in whatever held what was learned."""
+    if learned.table is not None:
+        learned.table.clear()
+    return replace(given, table=learned.table)
 
 
 def is_preferable(given: Progress, learned: Progress, patience: Patience) -> bool:

@@ -1,4 +1,7 @@
-"""Plain training of the weights; the structure stays as it is."""
+"""Methods whose weights and structure follow the gradient of one loss.
+
+Most baselines are such: what they minimise is a :class:`JointProblem`.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -8,14 +11,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gsebo.bilevel import Optimizer, Tree, begin
-from gsebo.bilevel.derivatives import descend, first_derivatives
-from gsebo.bilevel.optimizer import State
+from gsebo.bilevel import Iterate, Optimizer, State, Tree, begin
+from gsebo.bilevel.problem import gradient
+from gsebo.bilevel.tree import filled, require_grad
 from gsebo.graph import Propagation
 from gsebo.training.history import Advance, Progress
-from gsebo.training.loop import LoopSettings, run_stacked
-from gsebo.training.problem import NodeClassification, Task
-from gsebo.training.stack import Stack
+from gsebo.training.loop import LoopSettings, run_loop
+from gsebo.training.problem import Task
 
 
 class Member(NamedTuple):
@@ -124,39 +126,115 @@ class JointProblem(ABC):
         return unknown, unknown
 
 
-def train_joint(
-    problems: Sequence[NodeClassification],
+def train_together(
+    problems: Sequence[JointProblem],
     optimizer: Optimizer,
+    structure_optimizer: Optimizer | None,
     *,
     steps_per_evaluation: int,
     max_training_steps: int,
     settings: Sequence[LoopSettings],
+    weight_steps: int = 1,
+    in_turns: bool = False,
 ) -> list[Progress]:
-    """Train the weights, looking at the validation nodes every so many steps.
+    """Train the weights and the structure by the gradient of one loss.
 
     Args:
-        problems: The losses; only the inner ones are used. Several differ in their
-            seed.
-        optimizer: Makes the steps.
-        steps_per_evaluation: How many steps pass between two looks.
-        max_training_steps: Number of steps in all; the last look may come earlier.
+        problems: The losses, of one run or of several.
+        optimizer: Makes the steps of the weights.
+        structure_optimizer: Makes those of the structure; without one it only changes
+            by ``settle``.
+        steps_per_evaluation: How many steps pass between two looks at validation.
+        max_training_steps: Number of steps in all.
         settings: When to stop, and what to keep; one for each run.
+        weight_steps: In turns, how many steps the weights take for one of the
+            structure.
+        in_turns: Whether the structure takes its step alone, before the weights.
     """
+    mover = _Mover(optimizer, structure_optimizer, weight_steps if in_turns else None)
 
-    def step(problem: NodeClassification | Stack, progress: Progress) -> Advance:
-        left = max_training_steps - progress.iterate.step
-        steps = min(steps_per_evaluation, left)
-        derivatives = first_derivatives(problem, progress.outer)
-        iterate, losses = descend(derivatives, optimizer, progress.iterate, steps)
-        outer = progress.outer
-        return Advance(iterate, outer, progress.outer_state, losses[-1], outer)
-
-    starts = [
-        Progress(
-            begin(optimizer, problem.initial_weights()),
-            problem.initial_outer(),
-            State(0, {}),
+    def step(problem: JointProblem, progress: Progress) -> Advance:
+        left = max_training_steps - progress.iterate.step // mover.weight_steps
+        taken = Advance(
+            progress.iterate,
+            progress.outer,
+            progress.outer_state,
+            torch.zeros(()),
+            progress.outer,
         )
-        for problem in problems
-    ]
-    return run_stacked(problems, step, starts, settings)
+        for _ in range(min(steps_per_evaluation, left)):
+            taken = mover.move(problem, taken)
+        return taken
+
+    starts = []
+    for problem in problems:
+        outer = problem.initial_outer()
+        state = State(0, {}) if mover.structure is None else mover.structure.init(outer)
+        iterate = begin(optimizer, problem.initial_weights())
+        starts.append(Progress(iterate, outer, state))
+    return run_loop(problems, step, starts, settings)
+
+
+class _Mover:
+    """Takes one step, whichever way."""
+
+    def __init__(
+        self, weights: Optimizer, structure: Optimizer | None, turns: int | None
+    ) -> None:
+        self._weights = weights
+        self.structure = structure
+        self._in_turns = turns is not None
+        self.weight_steps = turns or 1
+
+    def move(self, problem: JointProblem, at: Advance) -> Advance:
+        if self._in_turns:
+            return self._move_in_turns(problem, at)
+        loss, by_weights, by_outer = _gradients(
+            problem, at.iterate, at.outer, structure=self.structure is not None
+        )
+        iterate = self._moved_weights(at.iterate, by_weights)
+        outer, state = self._moved_structure(at, by_outer)
+        outer = _settled(problem, iterate, outer)
+        return Advance(iterate, outer, state, loss, outer)
+
+    def _move_in_turns(self, problem: JointProblem, at: Advance) -> Advance:
+        _, _, by_outer = _gradients(problem, at.iterate, at.outer, structure=True)
+        outer, state = self._moved_structure(at, by_outer)
+        outer = _settled(problem, at.iterate, outer)
+        iterate, loss = at.iterate, at.train_loss
+        for _ in range(self.weight_steps):
+            loss, by_weights, _ = _gradients(problem, iterate, outer, structure=False)
+            iterate = self._moved_weights(iterate, by_weights)
+        return Advance(iterate, outer, state, loss, outer)
+
+    @torch.no_grad()
+    def _moved_weights(self, iterate: Iterate, gradients: Tree) -> Iterate:
+        weights, state = self._weights.update(gradients, iterate.state, iterate.weights)
+        return Iterate(weights, state, iterate.step + 1)
+
+    @torch.no_grad()
+    def _moved_structure(self, at: Advance, gradients: Tree) -> tuple[Tree, State]:
+        if self.structure is None:
+            return at.outer, at.outer_state
+        return self.structure.update(gradients, at.outer_state, at.outer)
+
+
+@torch.no_grad()
+def _settled(problem: JointProblem, iterate: Iterate, outer: Tree) -> Tree:
+    return problem.settle(iterate.weights, outer, iterate.step)
+
+
+def _gradients(
+    problem: JointProblem, iterate: Iterate, outer: Tree, *, structure: bool
+) -> tuple[Tensor, Tree, Tree]:
+    """Loss, and its gradients by the weights and by the structure."""
+    weights = require_grad(iterate.weights)
+    leaves = require_grad(outer) if structure else outer
+    with torch.enable_grad():
+        loss = problem.loss(weights, leaves, iterate.step)
+    by_weights, by_outer = gradient(loss, weights, leaves if structure else {})
+    return (
+        loss.detach(),
+        filled(by_weights, weights),
+        filled(by_outer, leaves) if structure else {},
+    )

@@ -17,7 +17,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Event
-from typing import Generic, Protocol, TypeVar, final
+from typing import Generic, TypeVar, final
 
 import torch
 from torch import Tensor
@@ -31,36 +31,7 @@ from gsebo.training.history import Advance, Progress, StepRecord, Watcher
 from gsebo.training.problem import NodeClassification
 from gsebo.training.stack import Stack, stackable
 from gsebo.training.stopping import Patience
-
-
-class Trainable(Protocol):
-    """Something with labelled nodes whose scores can be looked at."""
-
-    @property
-    def labels(self) -> Tensor:
-        """Class of each node."""
-        ...
-
-    @property
-    def inner_nodes(self) -> Tensor:
-        """Nodes that the weights are trained on."""
-        ...
-
-    def scores(self, weights: Tree, outer: Tree) -> Tensor:
-        """Scores of every node without noise, ``[nodes, classes]``."""
-        ...
-
-    def changed_edges(self, outer: Tree, runs: int) -> tuple[Tensor, Tensor]:
-        """How many edges differ from the start, and by which factor on average.
-
-        Args:
-            outer: Parameters of the structure, with a leading axis of runs.
-            runs: Number of runs.
-
-        Returns:
-            Two tensors ``[runs]``; NaN where finding out would take too long.
-        """
-        ...
+from gsebo.training.turns import Losses, Source, Trainable
 
 
 @final
@@ -195,8 +166,8 @@ def share_out(items: Sequence[Item], workers: int, work: Work[Item]) -> None:
 Problem = TypeVar("Problem", bound=Trainable)
 Step = Callable[[Problem, Progress], Advance]
 """One step of training: what happens between two evaluations."""
-StackStep = Callable[[NodeClassification | Stack, Progress], Advance]
-"""The same for one run or for a stack of them."""
+LossesStep = Callable[[Losses, Progress], Advance]
+"""The same for whatever has losses, one run or a stack of them."""
 
 
 @dataclass(frozen=True)
@@ -245,8 +216,8 @@ def run_loop(
 
 
 def run_stacked(
-    problems: Sequence[NodeClassification],
-    step: StackStep,
+    problems: Sequence[Source],
+    step: LossesStep,
     starts: Sequence[Progress],
     settings: Sequence[LoopSettings],
 ) -> list[Progress]:
@@ -286,7 +257,7 @@ def _train_alone(run: "_Run[Problem]", step: Step[Problem]) -> None:
 
 
 def _train_together(
-    step: StackStep,
+    step: LossesStep,
     runs: list["_Run[NodeClassification]"],
     is_stopped: Callable[[], bool],
 ) -> None:

@@ -9,15 +9,23 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from gsebo.bilevel import Tree
-from gsebo.bilevel.derivatives import Derivatives, HandDifferentiated
+from gsebo.bilevel import Optimizer, Tree
+from gsebo.bilevel.derivatives import (
+    Derivatives,
+    FirstDerivatives,
+    HandDifferentiated,
+    first_derivatives,
+)
 from gsebo.bilevel.tree import flatten, unflatten
 from gsebo.graph import Topology
 from gsebo.nn.base import Backbone, Features, LayerStrengths
 from gsebo.sparse import Noise, Pattern
 from gsebo.sparse.symbol import Untraceable
 from gsebo.structure import Predictions, Structure
+from gsebo.training.history import Progress
+from gsebo.training.outer_step import OuterStep
 from gsebo.training.tape_derivatives import FLAT, Programs, TapeDerivatives
+from gsebo.training.turns import Turn, WholeTurn, started
 
 
 @final
@@ -184,6 +192,28 @@ class NodeClassification(HandDifferentiated):
             name: parameter.detach().clone()
             for name, parameter in self.structure.named_parameters()
         }
+
+    @property
+    def num_networks(self) -> int:
+        """There is one, which learns from the inner nodes."""
+        return 1
+
+    def start(self, optimizer: Optimizer, outer_step: OuterStep | None) -> Progress:
+        """The state before the first step."""
+        weights, outer = self.initial_weights(), self.initial_outer()
+        return started(weights, outer, optimizer, outer_step)
+
+    def as_given(self) -> "NodeClassification":
+        """Itself: nothing is learned before the first step."""
+        return self
+
+    def turn(self, number: int, steps: range) -> Turn:
+        """The losses, always the same ones."""
+        return WholeTurn(lambda weights, outer: self, self.structure)
+
+    def training(self, steps: range, outer: Tree) -> FirstDerivatives:
+        """Derivatives of the inner loss, the same for all steps."""
+        return first_derivatives(self, outer)
 
     def named_weights(self, weights: Tree) -> Tree:
         """Cut the flat vector into the parameters of the backbone."""

@@ -1,27 +1,34 @@
 """Several seeds at once: one leading axis on weights and strengths, one graph."""
 
 from collections.abc import Sequence
-from typing import final
+from typing import TypeGuard, final
 
 import torch
 from torch import Tensor
 
 from gsebo.bilevel import Iterate, State, Tree
-from gsebo.bilevel.derivatives import Derivatives, HandDifferentiated
-from gsebo.structure import Structure
+from gsebo.bilevel.derivatives import (
+    Derivatives,
+    FirstDerivatives,
+    HandDifferentiated,
+)
 from gsebo.training.history import Progress
 from gsebo.training.problem import NodeClassification
 from gsebo.training.tape_derivatives import Programs, TapeDerivatives
+from gsebo.training.turns import Trainable, Turn, WholeTurn
 
 
-def stackable(problems: Sequence[NodeClassification]) -> bool:
+def stackable(problems: Sequence[Trainable]) -> TypeGuard[list[NodeClassification]]:
     """Whether problems differ in nothing but their seeds, and programs serve them.
 
     Two problems on one graph share its tensors: what is equal is the same object.
     """
     first = problems[0]
-    return len(problems) > 1 and all(
-        each.programs is not None
+    if len(problems) == 1 or not isinstance(first, NodeClassification):
+        return False
+    return all(
+        isinstance(each, NodeClassification)
+        and each.programs is not None
         and each.features is first.features
         and each.graph is first.graph
         and each.weight_decay == first.weight_decay
@@ -44,9 +51,17 @@ class Stack(HandDifferentiated):
         self._programs = Programs(self._first, [each.seed for each in problems])
 
     @property
-    def structure(self) -> Structure:
-        """The structure that all have in common, but for its parameters."""
-        return self._first.structure
+    def num_networks(self) -> int:
+        """One for each problem, all of which move at once."""
+        return 1
+
+    def turn(self, number: int, steps: range) -> Turn:
+        """The losses of all problems; they have one structure, but its parameters."""
+        return WholeTurn(lambda weights, outer: self, self._first.structure)
+
+    def training(self, steps: range, outer: Tree) -> FirstDerivatives:
+        """Derivatives of all inner losses."""
+        return self.derivatives(outer)
 
     def derivatives(self, outer: Tree) -> Derivatives:
         """Derivatives of all problems, each by its own weights and strengths."""
