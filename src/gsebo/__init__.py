@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gsebo.data import apply_split as apply_split
     from gsebo.data import generate_graph as generate_graph
     from gsebo.data import load as load_data
+    from gsebo.graph import Graph as Graph
     from gsebo.methods import BGCN as BGCN
     from gsebo.methods import GSEBO as GSEBO
     from gsebo.methods import IDGL as IDGL
@@ -55,6 +56,7 @@ fix_code_paths()
 # able to start, and reproducible mode to be asked for, before torch is loaded.
 _LAZY = {
     "GSEBO": ("gsebo.methods", "GSEBO"),
+    "Graph": ("gsebo.graph", "Graph"),
     "Checkpoint": ("gsebo.training", "Checkpoint"),
     "AdaEdge": ("gsebo.methods", "AdaEdge"),
     "Amortised": ("gsebo.methods", "Amortised"),
@@ -113,6 +115,7 @@ __all__ = [
     "Frozen",
     "GAugM",
     "GAugO",
+    "Graph",
     "InputWarning",
     "InvalidInput",
     "MLPControl",

@@ -243,7 +243,8 @@ def test_no_graph_at_all(whole: str) -> None:
 
 
 def test_a_batch_is_a_graph() -> None:
-    assert_fits_or_explains(Batch.from_data_list([small_graph(N), small_graph(N)]))
+    graphs = [small_graph(N).to_pyg() for _ in range(2)]
+    assert_fits_or_explains(Batch.from_data_list(graphs))
 
 
 @pytest.mark.parametrize("name", [n for n in CORRUPTIONS if n.startswith(("x", "e"))])

@@ -9,12 +9,12 @@ from typing import ClassVar, Self, final
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from gsebo.errors import InvalidInput
 from gsebo.files import Form
 from gsebo.graph.arrays import canonicalise
 from gsebo.graph.features import csr_tensor, normalise_rows
+from gsebo.graph.graph import Graph
 from gsebo.lookup import lookup
 
 # Below this share of non-zeros a matrix stays sparse: no mean is subtracted from it.
@@ -35,20 +35,20 @@ class Preparation(ABC):
 
     @classmethod
     @abstractmethod
-    def fit(cls, data: Data) -> Self:
+    def fit(cls, data: Graph) -> Self:
         """Learn what is needed from a graph; no labels are read."""
 
     @classmethod
     @abstractmethod
-    def suits(cls, data: Data) -> bool:
+    def suits(cls, data: Graph) -> bool:
         """Whether it makes sense for a graph, and is not the same as ``"given"``."""
 
     @abstractmethod
-    def features(self, data: Data) -> Tensor:
+    def features(self, data: Graph) -> Tensor:
         """Features of every node of a graph, dense or ``sparse_csr``."""
 
     @final
-    def apply(self, data: Data) -> Data:
+    def apply(self, data: Graph) -> Graph:
         """Return a shallow copy of a graph with the prepared features."""
         prepared = copy.copy(data)
         prepared.x = self.features(data)
@@ -92,12 +92,12 @@ class Given(Preparation):
     columns: Tensor
 
     @classmethod
-    def fit(cls, data: Data) -> Self:
+    def fit(cls, data: Graph) -> Self:
         """Remember the number of features."""
         return cls(torch.tensor(given_features(data).shape[1]))
 
     @classmethod
-    def suits(cls, data: Data) -> bool:
+    def suits(cls, data: Graph) -> bool:
         """Wherever there are features."""
         return has_features(data)
 
@@ -108,7 +108,7 @@ class Given(Preparation):
         """What is fitted."""
         return {"columns": exactly(num_features)}
 
-    def features(self, data: Data) -> Tensor:
+    def features(self, data: Graph) -> Tensor:
         """The features as they are."""
         return given_features(data, int(self.columns))
 
@@ -126,12 +126,12 @@ class Rows(Preparation):
     columns: Tensor
 
     @classmethod
-    def fit(cls, data: Data) -> Self:
+    def fit(cls, data: Graph) -> Self:
         """Remember the number of features."""
         return cls(torch.tensor(given_features(data).shape[1]))
 
     @classmethod
-    def suits(cls, data: Data) -> bool:
+    def suits(cls, data: Graph) -> bool:
         """Where nothing is negative and the rows have different sums."""
         if not has_features(data) or bool((_stored(data.x) < 0).any()):
             return False
@@ -145,7 +145,7 @@ class Rows(Preparation):
         """What is fitted."""
         return {"columns": exactly(num_features)}
 
-    def features(self, data: Data) -> Tensor:
+    def features(self, data: Graph) -> Tensor:
         """The features with rows that sum to one; rows of zeros stay."""
         return normalise_rows(given_features(data, int(self.columns)))
 
@@ -165,7 +165,7 @@ class Standard(Preparation):
     scale: Tensor
 
     @classmethod
-    def fit(cls, data: Data) -> Self:
+    def fit(cls, data: Graph) -> Self:
         """Take mean and standard deviation over all nodes."""
         x = given_features(data)
         rows = x.shape[0]
@@ -181,7 +181,7 @@ class Standard(Preparation):
         return cls(mean.to(x.dtype), scale)
 
     @classmethod
-    def suits(cls, data: Data) -> bool:
+    def suits(cls, data: Graph) -> bool:
         """Wherever there are features that it would change."""
         if not has_features(data):
             return False
@@ -197,7 +197,7 @@ class Standard(Preparation):
         each = Form(dtype, (num_features,))
         return {"mean": each, "scale": replace(each, low=0)}
 
-    def features(self, data: Data) -> Tensor:
+    def features(self, data: Graph) -> Tensor:
         """The features with the columns of the fit's graph standardised."""
         x = given_features(data, len(self.scale))
         scale, mean = self.scale.to(x.device, x.dtype), self.mean.to(x.device, x.dtype)
@@ -215,12 +215,12 @@ def exactly(number: int) -> Form:
     return Form(torch.int64, (), low=number, high=number + 1)
 
 
-def has_features(data: Data) -> bool:
+def has_features(data: Graph) -> bool:
     """Whether a graph came with features."""
     return "x" in data and data.x is not None
 
 
-def given_features(data: Data, expected: int | None = None) -> Tensor:
+def given_features(data: Graph, expected: int | None = None) -> Tensor:
     """Return the features of a graph in single or double precision.
 
     Args:
@@ -270,12 +270,12 @@ class Degree(Preparation):
     bins: Tensor
 
     @classmethod
-    def fit(cls, data: Data) -> Self:
+    def fit(cls, data: Graph) -> Self:
         """Look for the largest degree."""
         return cls(_degree_bins(data).max() + 1)
 
     @classmethod
-    def suits(cls, data: Data) -> bool:
+    def suits(cls, data: Graph) -> bool:
         """Where there are no features."""
         return not has_features(data)
 
@@ -286,7 +286,7 @@ class Degree(Preparation):
         """What is fitted."""
         return {"bins": exactly(num_features)}
 
-    def features(self, data: Data) -> Tensor:
+    def features(self, data: Graph) -> Tensor:
         """One column of each row is 1."""
         bins = int(self.bins)
         return _one_of(_degree_bins(data).clamp(max=bins - 1), bins)
@@ -305,12 +305,12 @@ class Identity(Preparation):
     nodes: Tensor
 
     @classmethod
-    def fit(cls, data: Data) -> Self:
+    def fit(cls, data: Graph) -> Self:
         """Count the nodes."""
         return cls(torch.tensor(int(data.num_nodes)))
 
     @classmethod
-    def suits(cls, data: Data) -> bool:
+    def suits(cls, data: Graph) -> bool:
         """Where there are no features."""
         return not has_features(data)
 
@@ -321,7 +321,7 @@ class Identity(Preparation):
         """What is fitted."""
         return {"nodes": exactly(num_features)}
 
-    def features(self, data: Data) -> Tensor:
+    def features(self, data: Graph) -> Tensor:
         """The identity matrix."""
         nodes = _same_nodes(data, int(self.nodes))
         return _one_of(torch.arange(nodes), nodes)
@@ -342,12 +342,12 @@ class DegreeAndIdentity(Preparation):
     nodes: Tensor
 
     @classmethod
-    def fit(cls, data: Data) -> Self:
+    def fit(cls, data: Graph) -> Self:
         """Look for the largest degree and count the nodes."""
         return cls(Degree.fit(data).bins, Identity.fit(data).nodes)
 
     @classmethod
-    def suits(cls, data: Data) -> bool:
+    def suits(cls, data: Graph) -> bool:
         """Where there are no features."""
         return not has_features(data)
 
@@ -359,7 +359,7 @@ class DegreeAndIdentity(Preparation):
         bins = num_features - num_nodes
         return {"bins": exactly(bins), "nodes": exactly(num_nodes)}
 
-    def features(self, data: Data) -> Tensor:
+    def features(self, data: Graph) -> Tensor:
         """Two columns of each row are 1."""
         nodes, bins = _same_nodes(data, int(self.nodes)), int(self.bins)
         first = _degree_bins(data).clamp(max=bins - 1)
@@ -367,7 +367,7 @@ class DegreeAndIdentity(Preparation):
         return _ones_at(columns, bins + nodes)
 
 
-def _degree_bins(data: Data) -> Tensor:
+def _degree_bins(data: Graph) -> Tensor:
     """Range of each node's degree; of a directed graph both directions count."""
     graph = canonicalise(data)
     ends = graph.edge_index.cpu()
@@ -379,7 +379,7 @@ def _degree_bins(data: Data) -> Tensor:
     return torch.where(degree < 4, degree, fine)
 
 
-def _same_nodes(data: Data, expected: int) -> int:
+def _same_nodes(data: Graph, expected: int) -> int:
     nodes = int(data.num_nodes)
     if nodes != expected:
         raise InvalidInput(
@@ -406,12 +406,12 @@ PREPARATIONS: dict[str, type[Preparation]] = {
 }
 
 
-def suitable_preparations(data: Data) -> list[str]:
+def suitable_preparations(data: Graph) -> list[str]:
     """Names of those that make sense for a graph; the first is the simplest."""
     return [name for name, kind in PREPARATIONS.items() if kind.suits(data)]
 
 
-def fit_preparation(name: str, data: Data) -> Preparation:
+def fit_preparation(name: str, data: Graph) -> Preparation:
     """Fit the preparation called ``name`` to a graph."""
     return preparation_called(name).fit(data)
 

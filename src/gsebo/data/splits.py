@@ -2,27 +2,28 @@
 
 from collections.abc import Callable
 from copy import copy
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch_geometric.data import Data
 
 from gsebo.data.seeding import seeded_generator
 from gsebo.errors import InvalidInput, escaped
 from gsebo.graph.features import require_numbers, take_rows, whole_numbers
+from gsebo.graph.graph import Graph, GraphLike, as_graph, given_back
 from gsebo.graph.node_match import node_ids
 from gsebo.lookup import lookup, normalise, own_name
 
 _OF_NODES = ("y", "train_mask", "val_mask", "test_mask", "node_id")
 
 
-def has_unseen(data: Data) -> bool:
+def has_unseen(data: Graph) -> bool:
     """Whether some of the nodes are not for the eyes of a fit."""
     return "unseen_mask" in data and data.unseen_mask is not None
 
 
-def refuse_unseen(data: Data) -> None:
+def refuse_unseen(data: Graph) -> None:
     """Raise if a fit is about to see nodes that it may not."""
     if has_unseen(data):
         raise InvalidInput(
@@ -31,26 +32,27 @@ def refuse_unseen(data: Data) -> None:
         )
 
 
-def visible_part(data: Data) -> Data:
+def visible_part(data: GraphLike) -> Any:
     """Return the graph without the nodes of ``unseen_mask`` and without their edges.
 
     Nodes and edges keep their order, and nodes their ``node_id``, which makes them
     known again in the whole graph.
     """
-    visible = ~data.unseen_mask.cpu()
+    graph = as_graph(data)
+    visible = ~graph.unseen_mask.cpu()
     nodes = visible.nonzero().squeeze(-1)
     place = torch.full(visible.shape, -1)
     place[nodes] = torch.arange(nodes.numel())
-    edges = place[data.edge_index.cpu()]
-    part = Data(edge_index=edges[:, (edges >= 0).all(0)].to(data.edge_index))
-    if "x" in data and data.x is not None:
-        part.x = take_rows(data.x, nodes.to(data.x.device))
+    edges = place[graph.edge_index.cpu()]
+    part = Graph(edge_index=edges[:, (edges >= 0).all(0)].to(graph.edge_index))
+    if "x" in graph:
+        part.x = take_rows(graph.x, nodes.to(graph.x.device))
     else:
         part.num_nodes = nodes.numel()
     for key in _OF_NODES:
-        if key in data and data[key] is not None:
-            part[key] = data[key][nodes.to(data[key].device)]
-    return part
+        if key in graph:
+            part[key] = graph[key][nodes.to(graph[key].device)]
+    return given_back(part, data)
 
 
 Nodes = NDArray[np.int64]
@@ -62,7 +64,7 @@ _LONGEST_NAME = 100
 _MOST_PARTS = 10
 
 
-def apply_split(data: Data, name: str, seed: int = 0) -> Data:
+def apply_split(data: Graph, name: str, seed: int = 0) -> Graph:
     """Return a shallow copy of a graph with the masks of the split called ``name``.
 
     ====================  ==========================================================
@@ -120,7 +122,7 @@ def is_drawn(name: str) -> bool:
     return own in _DRAWN or (own == "file" and normalise(detail) == _ROW_BY_SEED)
 
 
-def _from_file(data: Data, detail: str, seed: int) -> Data:
+def _from_file(data: Graph, detail: str, seed: int) -> Graph:
     keys = [f"{key}s" for key in _MASKS] if detail else list(_MASKS)
     missing = [key for key in keys if key not in data or data[key] is None]
     # A single split without test nodes can still be trained on.
@@ -147,7 +149,7 @@ def _is_mask(value: object, sides: int) -> bool:
     )
 
 
-def _nodes_of(data: Data, key: str) -> Nodes:
+def _nodes_of(data: Graph, key: str) -> Nodes:
     """The nodes of a mask that came with a graph."""
     if not _is_mask(data[key], 1):
         raise InvalidInput(f"{key} is no mask: expected bool [nodes].")
@@ -165,7 +167,7 @@ def _row(detail: str, seed: int, num_rows: int) -> int:
     return int(detail)
 
 
-def _planetoid(data: Data, detail: str, seed: int) -> Data:
+def _planetoid(data: Graph, detail: str, seed: int) -> Graph:
     per_class, num_val, num_test = _numbers(detail or "20/500/1000", "planetoid")
     labels, generator = _labels(data), seeded_generator(seed)
     order = generator.permutation(np.flatnonzero(labels >= 0))
@@ -188,7 +190,7 @@ def _planetoid(data: Data, detail: str, seed: int) -> Data:
     return _with_masks(data, parts, "planetoid")
 
 
-def _ratio(data: Data, detail: str, seed: int) -> Data:
+def _ratio(data: Graph, detail: str, seed: int) -> Graph:
     del seed
     percentages = _percentages(detail, "ratio")
     labels = _labels(data)
@@ -200,14 +202,14 @@ def _ratio(data: Data, detail: str, seed: int) -> Data:
     return _with_masks(data, (train, val, test), "ratio")
 
 
-def _random(data: Data, detail: str, seed: int) -> Data:
+def _random(data: Graph, detail: str, seed: int) -> Graph:
     percentages = _percentages(detail, "random")
     generator = seeded_generator(seed)
     order = generator.permutation(np.flatnonzero(_labels(data) >= 0))
     return _with_masks(data, _cut(order, percentages), "random")
 
 
-def _halves(data: Data, detail: str, seed: int) -> Data:
+def _halves(data: Graph, detail: str, seed: int) -> Graph:
     base = apply_split(data, detail or "file", seed)
     nodes = _nodes_of(base, "val_mask")
     order = seeded_generator(seed).permutation(nodes)
@@ -216,7 +218,7 @@ def _halves(data: Data, detail: str, seed: int) -> Data:
     return _with_masks(base, (train, order[:half], order[half:]), "halves")
 
 
-def _seen(data: Data, detail: str, seed: int, kind: str = "seen") -> Data:
+def _seen(data: Graph, detail: str, seed: int, kind: str = "seen") -> Graph:
     share, _, name = detail.partition(":")
     percentage = _whole_number(share, kind)
     base = apply_split(data, name or "file", seed)
@@ -236,7 +238,7 @@ def _seen(data: Data, detail: str, seed: int, kind: str = "seen") -> Data:
     return split
 
 
-def _unseen(data: Data, detail: str, seed: int) -> Data:
+def _unseen(data: Graph, detail: str, seed: int) -> Graph:
     split = _seen(data, detail, seed, "unseen")
     split.unseen_mask = split.test_mask.clone()
     if node_ids(split) is None:
@@ -245,7 +247,7 @@ def _unseen(data: Data, detail: str, seed: int) -> Data:
     return split
 
 
-_SPLITS: dict[str, Callable[[Data, str, int], Data]] = {
+_SPLITS: dict[str, Callable[[Graph, str, int], Graph]] = {
     "file": _from_file,
     "planetoid": _planetoid,
     "ratio": _ratio,
@@ -275,7 +277,7 @@ def _members_of_each_class(labels: Nodes, order: Nodes) -> list[Nodes]:
     return np.split(by_class, starts[1:])
 
 
-def _labels(data: Data) -> Nodes:
+def _labels(data: Graph) -> Nodes:
     if "y" not in data or data.y is None:
         raise InvalidInput("the graph has no y: expected labels, to make a split.")
     if not isinstance(data.y, torch.Tensor) or data.y.layout != torch.strided:
@@ -290,7 +292,7 @@ def _labels(data: Data) -> Nodes:
     return np.asarray(labels, dtype=np.int64)
 
 
-def _with_masks(data: Data, parts: Split, name: str) -> Data:
+def _with_masks(data: Graph, parts: Split, name: str) -> Graph:
     """Return a shallow copy of a graph whose masks hold the three sets of nodes."""
     num_nodes = len(_labels(data))
     if max((int(nodes.max()) for nodes in parts if len(nodes)), default=0) >= num_nodes:

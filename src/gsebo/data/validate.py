@@ -7,22 +7,22 @@ from numbers import Integral
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from gsebo.errors import InputWarning, InvalidInput
 from gsebo.graph.features import require_features, require_numbers
+from gsebo.graph.graph import Graph, as_graph
 
 _MOST_NODES_PER_EDGE = 64
 _FEW_NODES = 10**6
 
 
-def num_nodes_without_features(data: Data) -> int:
+def num_nodes_without_features(data: Graph) -> int:
     """Count the nodes of a graph without ``x``.
 
     ``num_nodes`` where it was set, or else the length of ``y``, or else one more than
     the largest node of an edge.
     """
-    # As it was set: asked for the number itself, PyG makes its own guesses.
+    # As it was set, not as a graph would guess it from its edges.
     stated = data.get("num_nodes")
     if stated is not None:
         if not isinstance(stated, Integral):
@@ -44,7 +44,7 @@ def most_nodes(num_edges: int) -> int:
     return max(_FEW_NODES, _MOST_NODES_PER_EDGE * num_edges)
 
 
-def sized(data: Data) -> Data:
+def sized(data: Graph) -> Graph:
     """Return a graph that knows its number of nodes: itself, or a shallow copy."""
     if "x" in data and data.x is not None:
         return data
@@ -58,14 +58,14 @@ _MASKS = ("train_mask", "val_mask", "test_mask")
 
 
 def validate(
-    data: Data, *, labels_needed: bool = True, features_needed: bool = True
+    data: Graph, *, labels_needed: bool = True, features_needed: bool = True
 ) -> None:
     """Raise `InvalidInput` unless ``data`` is a graph that can be learned from.
 
     The labels of nodes outside the training and validation masks are never looked at.
 
     Args:
-        data: A PyG ``Data`` with ``x``, ``edge_index`` and, when labels are needed,
+        data: A graph with ``x``, ``edge_index`` and, when labels are needed,
             ``y``, ``train_mask``, ``val_mask`` and perhaps ``test_mask``; ``node_id``
             is checked where there is one.
         labels_needed: False leaves labels and masks alone, for prediction.
@@ -74,6 +74,7 @@ def validate(
     Raises:
         InvalidInput: The graph cannot be used; the message says what was expected.
     """
+    data = as_graph(data)
     num_nodes = require_graph(data, features_needed=features_needed)
     if _present(data, "x"):
         _check_finite(data.x)
@@ -86,7 +87,7 @@ def validate(
     _warn_of_ignored_edge_values(data)
 
 
-def require_graph(data: Data, *, features_needed: bool = False) -> int:
+def require_graph(data: Graph, *, features_needed: bool = False) -> int:
     """Count the nodes, or raise unless features and edges can be read without harm.
 
     Labels and masks are not looked at, nor whether anything can be learned.
@@ -95,10 +96,7 @@ def require_graph(data: Data, *, features_needed: bool = False) -> int:
         data: What a user calls a graph.
         features_needed: False accepts a graph without ``x``.
     """
-    if not isinstance(data, Data):
-        raise InvalidInput(
-            f"expected a torch_geometric.data.Data object, got {type(data).__name__}."
-        )
+    data = as_graph(data)
     if features_needed or _present(data, "x"):
         x = require_features(_value(data, "x"))
         if x.shape[0] == 0:
@@ -112,12 +110,12 @@ def require_graph(data: Data, *, features_needed: bool = False) -> int:
     return num_nodes
 
 
-def num_classes(data: Data) -> int:
+def num_classes(data: Graph) -> int:
     """Count the classes: the largest training or validation label plus one."""
     return int(data.y[data.train_mask | data.val_mask].max()) + 1
 
 
-def _tensor(data: Data, key: str) -> Tensor:
+def _tensor(data: Graph, key: str) -> Tensor:
     """Return the dense tensor called ``key`` or say that it is missing."""
     value = _value(data, key)
     if not isinstance(value, Tensor):
@@ -128,7 +126,7 @@ def _tensor(data: Data, key: str) -> Tensor:
     return value
 
 
-def _value(data: Data, key: str) -> object:
+def _value(data: Graph, key: str) -> object:
     if not _present(data, key):
         hint = "; only the method auto does without" * (key == "x")
         raise InvalidInput(
@@ -143,7 +141,7 @@ def _check_finite(x: Tensor) -> None:
         raise InvalidInput("x holds NaN or infinite values: expected finite numbers.")
 
 
-def _count_without_features(data: Data) -> int:
+def _count_without_features(data: Graph) -> int:
     """Count the nodes; where the edges are none, the next check says so."""
     edges = data.edge_index if _present(data, "edge_index") else None
     if not isinstance(edges, Tensor):
@@ -161,19 +159,12 @@ def _count_without_features(data: Data) -> int:
     return found
 
 
-def _stated_nodes(data: Data) -> object:
-    """What PyG takes for the number of nodes, which may be anything."""
-    try:
-        return data.num_nodes
-    except Exception as error:
-        # It asks whatever else the user has put beside the features.
-        raise InvalidInput(
-            f"the number of nodes cannot be told ({type(error).__name__}): expected "
-            "one row for each node in everything about nodes."
-        ) from error
+def _stated_nodes(data: Graph) -> object:
+    """What the graph says of the number of nodes, which may be anything."""
+    return data.num_nodes
 
 
-def _check_edges(data: Data, num_nodes: int) -> None:
+def _check_edges(data: Graph, num_nodes: int) -> None:
     """Check that ``edge_index`` is a list of pairs of existing nodes."""
     if not _present(data, "edge_index") and _present(data, "adj_t"):
         raise InvalidInput(
@@ -217,7 +208,7 @@ def _check_node_ids(ids: Tensor, num_nodes: int) -> None:
         )
 
 
-def _check_labels(data: Data, num_nodes: int) -> None:
+def _check_labels(data: Graph, num_nodes: int) -> None:
     """Check labels and masks, reading only training and validation labels."""
     y = _tensor(data, "y")
     if y.dtype not in _INTEGERS:
@@ -240,7 +231,7 @@ def _check_labels(data: Data, num_nodes: int) -> None:
     _check_training_classes(torch.unique(train), torch.unique(known))
 
 
-def _checked_masks(data: Data, num_nodes: int) -> dict[str, Tensor]:
+def _checked_masks(data: Graph, num_nodes: int) -> dict[str, Tensor]:
     """Return the masks after checking each and that no two overlap."""
     optional = () if _present(data, "test_mask") else ("test_mask",)
     masks = {key: _tensor(data, key) for key in _MASKS if key not in optional}
@@ -280,7 +271,7 @@ def _check_training_classes(trained: Tensor, known: Tensor) -> None:
         )
 
 
-def _warn_of_ignored_edge_values(data: Data) -> None:
+def _warn_of_ignored_edge_values(data: Graph) -> None:
     """Warn when the user's edges carry values that nothing here reads."""
     for key in ("edge_weight", "edge_attr"):
         if _present(data, key):
@@ -291,7 +282,7 @@ def _warn_of_ignored_edge_values(data: Data) -> None:
             )
 
 
-def _present(data: Data, key: str) -> bool:
+def _present(data: Graph, key: str) -> bool:
     return key in data and data[key] is not None
 
 

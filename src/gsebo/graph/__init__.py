@@ -3,5 +3,7 @@
 from gsebo.graph.arrays import CanonicalGraph as CanonicalGraph
 from gsebo.graph.arrays import canonicalise as canonicalise
 from gsebo.graph.features import normalise_rows as normalise_rows
+from gsebo.graph.graph import Graph as Graph
+from gsebo.graph.graph import as_graph as as_graph
 from gsebo.graph.topology import Propagation as Propagation
 from gsebo.graph.topology import Topology as Topology

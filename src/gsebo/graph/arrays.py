@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from torch import Tensor
-from torch_geometric.data import Data
 
 from gsebo.graph.features import csr_tensor
+from gsebo.graph.graph import Graph
 from gsebo.graph.mapped import gather_rows, release, stretches
 
 
@@ -90,13 +90,13 @@ class CanonicalGraph:
         return digest.hexdigest()
 
 
-def canonicalise(data: Data) -> CanonicalGraph:
+def canonicalise(data: Graph) -> CanonicalGraph:
     """Sort the edges of a validated graph, merge duplicates, set self-loops apart.
 
     A directed graph stays directed. The input is not changed.
 
     >>> loop_and_double = torch.tensor([[1, 0, 1, 1], [0, 0, 0, 2]])
-    >>> graph = canonicalise(Data(edge_index=loop_and_double, num_nodes=3))
+    >>> graph = canonicalise(Graph(edge_index=loop_and_double, num_nodes=3))
     >>> graph.edge_index.tolist(), graph.entry_of_edge.tolist()
     ([[1, 1], [0, 2]], [0, 2, 0, 1])
     """
@@ -178,7 +178,7 @@ class GraphArrays:
     node_id: Array | None = None
 
     @classmethod
-    def of(cls, data: Data) -> GraphArrays:
+    def of(cls, data: Graph) -> GraphArrays:
         """Lay out a validated graph that is in memory."""
         graph = canonicalise(data)
         source, target = graph.edge_index.cpu().numpy()

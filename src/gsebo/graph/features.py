@@ -8,9 +8,9 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from torch import Tensor
-from torch_geometric.data import Data
 
 from gsebo.errors import InvalidInput
+from gsebo.graph.graph import Graph
 from gsebo.memory import in_words, require_memory
 
 LARGEST_DENSE = 2**28
@@ -97,7 +97,7 @@ def require_numbers(tensor: Tensor, name: str) -> None:
         )
 
 
-def whole_numbers(data: Data, key: str) -> NDArray[Any]:
+def whole_numbers(data: Graph, key: str) -> NDArray[Any]:
     """Return classes, truth values, names or ends of edges of a graph as an array.
 
     Args:

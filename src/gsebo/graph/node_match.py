@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch_geometric.data import Data
 
 from gsebo.errors import InvalidInput
 from gsebo.graph.arrays import CanonicalGraph
 from gsebo.graph.features import features_to_csr, take_rows
+from gsebo.graph.graph import Graph
 
 Words = NDArray[np.uint64]
 
@@ -88,7 +88,7 @@ class NodeKeys:
                 )
 
     @classmethod
-    def of(cls, data: Data) -> NodeKeys:
+    def of(cls, data: Graph) -> NodeKeys:
         """Take the keys of a validated graph."""
         # A graph without features is one that knows its number of nodes.
         hashes = row_hashes(data.x) if data.x is not None else None
@@ -116,7 +116,7 @@ class NodeKeys:
             node[:shared][differs] = -1
         return node
 
-    def may_be(self, data: Data) -> bool:
+    def may_be(self, data: Graph) -> bool:
         """Whether no ``node_id`` says that a graph's nodes or their order are others.
 
         The features are not looked at.
@@ -127,7 +127,7 @@ class NodeKeys:
         return torch.equal(self.node_id, given)
 
 
-def node_ids(data: Data) -> Tensor | None:
+def node_ids(data: Graph) -> Tensor | None:
     """The user's own names of a graph's nodes, int64 ``[nodes]``, if there are any."""
     given = data.node_id if "node_id" in data else None
     return None if given is None else given.detach().cpu().to(torch.int64)

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from gsebo.graph.arrays import CanonicalGraph, canonicalise
+from gsebo.graph.graph import Graph
 from gsebo.sparse import CompletePattern, Pattern
 
 
@@ -50,7 +50,7 @@ class Topology:
         device: torch.device | str,
     ) -> Topology:
         """Lay out directed edges ``[2, E]``: sorted, merged, without their loops."""
-        graph = canonicalise(Data(edge_index=edge_index, num_nodes=num_nodes))
+        graph = canonicalise(Graph(edge_index=edge_index, num_nodes=num_nodes))
         return cls.of(graph, self_loops=self_loops, device=device)
 
     @property

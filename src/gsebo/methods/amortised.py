@@ -7,13 +7,13 @@ from typing import Any, NamedTuple, final, get_args
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch_geometric.data import Data
 
 from gsebo.bilevel import Hypergradient, Tree, make_hypergradient, make_optimizer
 from gsebo.data.formats.folder import GraphFolder
 from gsebo.distributed.group import Group
 from gsebo.errors import InvalidInput
 from gsebo.graph import Propagation
+from gsebo.graph.graph import Graph
 from gsebo.loader.sampler import Sampler
 from gsebo.methods.amortised_batched import fit_in_memory, fit_on_folder
 from gsebo.methods.base import GraphClassifier, Run
@@ -389,7 +389,7 @@ class Amortised(GraphClassifier):
         """Train on batches of a graph on disk."""
         return fit_on_folder(self, folder, run)
 
-    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         prepared = PreparedGraph(data, runs[0].device)
         if self.batch_size is not None:
             return [fit_in_memory(self, prepared, run) for run in runs]

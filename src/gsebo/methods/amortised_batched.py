@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.func import functional_call
-from torch_geometric.data import Data
 
 from gsebo.bilevel import Tree, make_optimizer
 from gsebo.bilevel.tree import unflatten
 from gsebo.data.formats.folder import GraphFolder
 from gsebo.distributed.tables import EntryTable
 from gsebo.graph.arrays import GraphArrays
+from gsebo.graph.graph import Graph
 from gsebo.graph.mapped import ScratchFolder
 from gsebo.loader.sampler import RowSampler
 from gsebo.methods.base import Run
@@ -223,7 +223,7 @@ class AmortisedOnBatches:
         assert arrays.train is not None and arrays.val is not None
         assert arrays.y is not None
         labelled = numbers(arrays.train | arrays.val)
-        small = Data(
+        small = Graph(
             y=torch.from_numpy(np.asarray(arrays.y[labelled])),
             train_mask=torch.from_numpy(np.asarray(arrays.train[labelled])),
             val_mask=torch.from_numpy(np.asarray(arrays.val[labelled])),

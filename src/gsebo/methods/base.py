@@ -15,13 +15,13 @@ import torch
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
-from torch_geometric.data import Data
 
 from gsebo.data import num_classes, validate
 from gsebo.data.formats.folder import GraphFolder
 from gsebo.data.splits import refuse_unseen
 from gsebo.data.validate import sized
 from gsebo.errors import InvalidInput
+from gsebo.graph.graph import Graph, GraphLike, as_graph, given_back
 from gsebo.graph.node_match import NodeKeys
 from gsebo.lookup import normalise
 from gsebo.memory import require_memory
@@ -38,7 +38,7 @@ _PLAIN = (bool, int, float, str, tuple, list, type(None))
 
 
 def fingerprint(
-    method: str, parameters: dict[str, Any], data: Data | GraphFolder
+    method: str, parameters: dict[str, Any], data: Graph | GraphFolder
 ) -> str:
     """Hash what a fit depends on; labels that it may not read are left out.
 
@@ -58,7 +58,8 @@ def fingerprint(
     tensors = (data.edge_index, data.train_mask, data.val_mask, data.y[labelled])
     for tensor in (*_numbers(data.x), *tensors):
         digest.update(f"{tensor.dtype}{list(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
+        flat = tensor.detach().cpu().contiguous().view(torch.uint8).numpy()
+        digest.update(flat.data)
     return digest.hexdigest()
 
 
@@ -95,7 +96,7 @@ class Run:
     def __init__(
         self,
         estimator: BaseEstimator,
-        data: Data | GraphFolder,
+        data: Graph | GraphFolder,
         seed: int,
         device: torch.device,
         checkpoint: Checkpoint | None,
@@ -137,7 +138,7 @@ class Run:
         return fingerprint(name, parameters, self._data)
 
 
-def scored_nodes(data: Data, mask: str | Tensor) -> Tensor:
+def scored_nodes(data: Graph, mask: str | Tensor) -> Tensor:
     """Return the mask called ``mask``, or itself, as bool ``[nodes]`` on the CPU.
 
     Raises:
@@ -160,7 +161,7 @@ def scored_nodes(data: Data, mask: str | Tensor) -> Tensor:
     return chosen.cpu()
 
 
-def _named_mask(data: Data, name: str) -> Tensor:
+def _named_mask(data: Graph, name: str) -> Tensor:
     require_choice("mask", name, ("test", "val", "train"))
     key = f"{name}_mask"
     if key not in data or data[key] is None:
@@ -215,7 +216,7 @@ class GraphClassifier(BaseEstimator, ABC):
         """Check what this method alone has."""
 
     @abstractmethod
-    def _train(self, data: Data, runs: Sequence[Run]) -> Sequence[Outcome]:
+    def _train(self, data: Graph, runs: Sequence[Run]) -> Sequence[Outcome]:
         """Train on a validated graph, once for each run."""
 
     @final
@@ -246,7 +247,7 @@ class GraphClassifier(BaseEstimator, ABC):
     @alike_on_any_threads()
     def fit(
         self,
-        data: Data | GraphFolder,
+        data: GraphLike | GraphFolder,
         *,
         replicas: int = 1,
         checkpoint: Checkpoint | None = None,
@@ -284,6 +285,7 @@ class GraphClassifier(BaseEstimator, ABC):
                 run = Run(self, data, seed, device, checkpoint, watcher)
                 return self._store_large(method.train_on_folder(data, run), run)
             data = data.to_data()
+        given, data = data, as_graph(data)
         validate(data, features_needed=self.needs_features)
         data = sized(data)
         refuse_unseen(data)
@@ -294,11 +296,12 @@ class GraphClassifier(BaseEstimator, ABC):
         ]
         trained = self._train(_without_test_labels(data), runs)
         nodes = NodeKeys.of(data)
-        self._store(data, nodes, runs[0], trained[0])
+        shown = given_back(data, given)
+        self._store(data, shown, nodes, runs[0], trained[0])
         self.replicas_ = [self]
         for run, result in zip(runs[1:], trained[1:], strict=True):
             other = clone(self).set_params(random_state=run.seed)
-            other._store(data, nodes, run, result)
+            other._store(data, shown, nodes, run, result)
             other.replicas_ = [other]
             self.replicas_.append(other)
         return self
@@ -308,7 +311,7 @@ class GraphClassifier(BaseEstimator, ABC):
         return 0
 
     def _require_room(
-        self, data: Data | GraphFolder, replicas: int, device: torch.device
+        self, data: Graph | GraphFolder, replicas: int, device: torch.device
     ) -> None:
         """Raise if the least that the fits have to hold is more than there is.
 
@@ -345,7 +348,9 @@ class GraphClassifier(BaseEstimator, ABC):
         self.replicas_ = [self]
         return self
 
-    def _store(self, data: Data, nodes: NodeKeys, run: Run, outcome: Outcome) -> None:
+    def _store(
+        self, data: Graph, shown: Any, nodes: NodeKeys, run: Run, outcome: Outcome
+    ) -> None:
         progress = outcome.progress
         assert progress.best is not None
         self._forget(("large_model_",))
@@ -355,7 +360,7 @@ class GraphClassifier(BaseEstimator, ABC):
         self.history_ = progress.history
         self.best_step_ = progress.best.step
         self.probability_ = outcome.probability.cpu()
-        self.restore_graph(data)
+        self.restore_graph(shown)
 
     def _forget(self, names: Sequence[str]) -> None:
         """Let go of what an earlier fit on the other kind of graph has left."""
@@ -363,7 +368,7 @@ class GraphClassifier(BaseEstimator, ABC):
             self.__dict__.pop(name, None)
 
     @final
-    def restore_graph(self, data: Data) -> None:
+    def restore_graph(self, data: Any) -> None:
         """Derive what is said in the user's edge order from ``model_``."""
         self.transduction_ = self.probability_.argmax(dim=-1)
         self.strength_ = self.model_.in_user_order(self.model_.strengths)
@@ -376,7 +381,7 @@ class GraphClassifier(BaseEstimator, ABC):
 
     @final
     @alike_on_any_threads()
-    def predict_proba(self, data: Data | GraphFolder) -> Tensor:
+    def predict_proba(self, data: GraphLike | GraphFolder) -> Tensor:
         """Class probabilities of every node of ``data``, ``[nodes, classes]``.
 
         The graph need not be the one of the fit: edges that it had keep their strength,
@@ -388,12 +393,14 @@ class GraphClassifier(BaseEstimator, ABC):
                 it is beyond what its numbers can hold.
         """
         if hasattr(self, "large_model_"):
+            if not isinstance(data, GraphFolder):
+                data = as_graph(data)
             found = large_probabilities(self.large_model_, data)
         else:
             check_is_fitted(self, "model_")
             if isinstance(data, GraphFolder):
                 data = data.to_data()
-            needed = self.needs_features
+            needed, data = self.needs_features, as_graph(data)
             validate(data, labels_needed=False, features_needed=needed)
             found = self.model_.probabilities(sized(data)).cpu()
         if not bool(found.isfinite().all()):
@@ -404,12 +411,14 @@ class GraphClassifier(BaseEstimator, ABC):
         return found
 
     @final
-    def predict(self, data: Data | GraphFolder) -> Tensor:
+    def predict(self, data: GraphLike | GraphFolder) -> Tensor:
         """Class of every node of ``data``, ``[nodes]``."""
         return self.predict_proba(data).argmax(dim=-1)
 
     @final
-    def score(self, data: Data | GraphFolder, mask: str | Tensor = "test") -> float:
+    def score(
+        self, data: GraphLike | GraphFolder, mask: str | Tensor = "test"
+    ) -> float:
         """Accuracy over the nodes of a mask, as a fraction in [0, 1].
 
         Args:
@@ -417,10 +426,9 @@ class GraphClassifier(BaseEstimator, ABC):
             mask: ``"test"``, ``"val"``, ``"train"``, or a boolean tensor ``[nodes]``.
         """
         predicted = self.predict(data)
-        if isinstance(data, GraphFolder):
-            data = data.labels()
-        chosen = scored_nodes(sized(data), mask)
-        return float((predicted == data.y.cpu())[chosen].double().mean())
+        graph = data.labels() if isinstance(data, GraphFolder) else as_graph(data)
+        chosen = scored_nodes(sized(graph), mask)
+        return float((predicted == graph.y.cpu())[chosen].double().mean())
 
     @final
     def save(self, folder: str | Path, *, dataset: str | None = None) -> None:
@@ -456,7 +464,7 @@ _IN_MEMORY = (
 )
 
 
-def _without_test_labels(data: Data) -> Data:
+def _without_test_labels(data: Graph) -> Graph:
     """Hide every label that a fit may not know, so that no code path can read it."""
     visible = copy.copy(data)
     labelled = data.train_mask | data.val_mask

@@ -3,19 +3,19 @@
 import copy
 
 import torch
-from torch_geometric.data import Data
 
 from gsebo.bilevel import HypergradientCheck, make_hypergradient, make_optimizer
 from gsebo.bilevel import check_hypergradient as check_problem
 from gsebo.data import validate
 from gsebo.errors import InvalidInput
+from gsebo.graph.graph import GraphLike, as_graph
 from gsebo.methods.gsebo import GSEBO
 from gsebo.methods.prepare import PreparedGraph
 
 
 def check_hypergradient(
     model: GSEBO,
-    data: Data,
+    data: GraphLike,
     *,
     inner_steps: int | None = None,
     directions: int = 3,
@@ -40,6 +40,7 @@ def check_hypergradient(
         Both derivatives along each direction, and their ``relative_error``.
     """
     model.check_parameters()
+    data = as_graph(data)
     validate(data)
     exact = copy.copy(data)
     exact.x = data.x.double()

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
 from torch import nn
-from torch_geometric.data import Data
 
 from gsebo.bilevel import make_hypergradient, make_optimizer
 from gsebo.errors import InvalidInput
+from gsebo.graph.graph import Graph
 from gsebo.lookup import lookup
 from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.outcome import Outcome, outcomes_of
@@ -48,7 +48,7 @@ class MLPControl(EpochClassifier):
 
     backbone: str | type | nn.Module = field(default="mlp", kw_only=False)
 
-    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         return train_on_fixed_structure(data, runs, self.network(), self.schedule())
 
 
@@ -64,7 +64,7 @@ class TrainVal(EpochClassifier):
 
     select_by: SelectBy = "last"
 
-    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         labelled = copy.copy(data)
         labelled.train_mask = data.train_mask | data.val_mask
         return train_on_fixed_structure(labelled, runs, self.network(), self.schedule())
@@ -94,7 +94,7 @@ class Retrain(EpochClassifier):
         super()._check_parameters()
         self._other(0, self.device).check_parameters()
 
-    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         outcomes = []
         for run in runs:
             other = self._other(run.seed, str(run.device))
@@ -191,7 +191,7 @@ class SingleLevel(EpochClassifier):
         """Of the weights, between two of the strengths: never more than there are."""
         return min(self.evaluate_every, self.max_epochs)
 
-    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         prepared = PreparedGraph(data, runs[0].device)
         schedule = self.schedule()
         problems = [
@@ -294,7 +294,7 @@ class Frozen(GraphClassifier):
         require_choice("select_by", self.select_by, SELECT_BY)
         make_optimizer(self.inner_optimizer, self.inner_lr)
 
-    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         schedule = Schedule(
             weight_decay=self.weight_decay,
             optimizer=make_optimizer(self.inner_optimizer, self.inner_lr),
@@ -312,5 +312,5 @@ class Frozen(GraphClassifier):
 class Vanilla(EpochClassifier):
     """The network as its authors meant it: the baseline of every comparison."""
 
-    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         return train_on_fixed_structure(data, runs, self.network(), self.schedule())

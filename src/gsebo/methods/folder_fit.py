@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from gsebo.data import validate
 from gsebo.data.formats.folder import GraphFolder, checksums
 from gsebo.data.formats.manifest import Manifest
 from gsebo.errors import InvalidInput, escaped
 from gsebo.graph.arrays import CSRArrays, GraphArrays
+from gsebo.graph.graph import Graph
 from gsebo.memory import require_memory
 from gsebo.methods.prepare import NetworkChoices
 from gsebo.model.large import LargeModel, Room
@@ -53,7 +53,7 @@ def on_folders(estimator: Any) -> FitsFolders | None:
     return estimator if able else None
 
 
-def large_probabilities(model: LargeModel, data: Data | GraphFolder) -> Tensor:
+def large_probabilities(model: LargeModel, data: Graph | GraphFolder) -> Tensor:
     """Class probabilities of all nodes, in memory."""
     if isinstance(data, GraphFolder):
         return torch.from_numpy(
@@ -80,7 +80,7 @@ def checksum(graph: GraphFolder | GraphArrays) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def _as_in_folders(data: Data) -> Iterator[GraphArrays]:
+def _as_in_folders(data: Graph) -> Iterator[GraphArrays]:
     """A graph in memory in the layouts that it may have in a folder."""
     arrays = GraphArrays.of(data)
     yield arrays

@@ -12,7 +12,6 @@ from typing import Any, final, get_args
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
 
 from gsebo.bilevel import Hypergradient, make_hypergradient, make_optimizer
 from gsebo.data.formats.folder import GraphFolder
@@ -20,6 +19,7 @@ from gsebo.distributed.group import Group
 from gsebo.distributed.tables import EntryTable
 from gsebo.errors import InvalidInput
 from gsebo.graph.arrays import GraphArrays
+from gsebo.graph.graph import Graph
 from gsebo.graph.mapped import ScratchFolder
 from gsebo.loader.sampler import Sampler
 from gsebo.methods.amortised_batched import named_weights
@@ -72,7 +72,7 @@ from gsebo.training.turns import Source
 
 
 def train_on_batches(
-    method: GSEBO, data: Data, run: Run, choices: BatchChoices
+    method: GSEBO, data: Graph, run: Run, choices: BatchChoices
 ) -> Outcome:
     """Fit on batches of a graph that is in memory, where all strengths have room."""
     prepared = PreparedGraph(data, run.device)
@@ -94,7 +94,7 @@ def fit_on_folder(
     arrays = learnable(folder)
     backbone = build(method.network(), folder, run.seed, run.device)
     assert arrays.val is not None
-    masks = Data(val_mask=torch.from_numpy(np.array(arrays.val)))
+    masks = Graph(val_mask=torch.from_numpy(np.array(arrays.val)))
     nodes = outer_and_stopping_nodes(masks, method.stop_on, run.seed)
     files = ScratchFolder()
     progress = _learn(method, arrays, backbone, nodes, run, choices, files.path)
@@ -352,7 +352,7 @@ class GSEBO(GraphClassifier):
         """Train on batches of a graph on disk."""
         return fit_on_folder(self, folder, run, batch_choices(self))
 
-    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         if self.batch_size is not None:
             choices = batch_choices(self)
             return [train_on_batches(self, data, run, choices) for run in runs]

@@ -7,9 +7,9 @@ from typing import Literal, NamedTuple, final
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from gsebo.errors import InvalidInput
+from gsebo.graph.graph import Graph
 from gsebo.methods.plain_training import PlainTraining, probabilities
 from gsebo.methods.prepare import NetworkChoices, PreparedGraph
 from gsebo.training import Division, Folds, Redrawn
@@ -30,11 +30,11 @@ class Fold:
     train: Tensor
     val: Tensor
 
-    def for_length(self, data: Data) -> Data:
+    def for_length(self, data: Graph) -> Graph:
         """The graph with all other labels to train on, watched on the held-out ones."""
         return _with_masks(data, torch.cat([self.train, self.val]), self.held_out)
 
-    def for_method(self, data: Data) -> Data:
+    def for_method(self, data: Graph) -> Graph:
         """The graph without the labels that are held out."""
         hidden = _with_masks(data, self.train, self.val)
         hidden.y = data.y.clone()
@@ -42,7 +42,7 @@ class Fold:
         return hidden
 
 
-def deal(data: Data, num_folds: int, seed: int) -> list[Fold]:
+def deal(data: Graph, num_folds: int, seed: int) -> list[Fold]:
     """Deal the training and validation nodes of each class into folds.
 
     Every node of a class with at least two labelled nodes is held out once; the only
@@ -84,7 +84,7 @@ def _fold(order: Tensor, labels: Tensor, held_out: Tensor, share: float) -> Fold
     return Fold(*(order[part].sort().values for part in parts))
 
 
-def _with_masks(data: Data, train: Tensor, val: Tensor) -> Data:
+def _with_masks(data: Graph, train: Tensor, val: Tensor) -> Graph:
     changed = copy.copy(data)
     for key, nodes in (("train_mask", train), ("val_mask", val)):
         mask = torch.zeros_like(data.train_mask)
@@ -109,7 +109,7 @@ class LabelParts(NamedTuple):
 
 
 def parts_of(
-    data: Data, label_use: LabelUse, num_folds: int, seed: int, device: torch.device
+    data: Graph, label_use: LabelUse, num_folds: int, seed: int, device: torch.device
 ) -> LabelParts:
     """Divide the labelled nodes, class by class where that is for us to do."""
     train, val = (

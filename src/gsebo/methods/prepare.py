@@ -1,4 +1,4 @@
-"""From a user's ``Data`` and a few choices to a bilevel problem on tensors."""
+"""From a user's ``Graph`` and a few choices to a bilevel problem on tensors."""
 
 import copy
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from typing import Any, final
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
 
 from gsebo.data import num_classes
 from gsebo.errors import InvalidInput
 from gsebo.graph import Topology, canonicalise
+from gsebo.graph.graph import Graph
 from gsebo.methods.parameters import require_count, require_share
 from gsebo.nn import Backbone, PyGBackbone, make_backbone
 from gsebo.sparse import make_features
@@ -109,7 +109,7 @@ class PreparedGraph:
         device: Where to compute.
     """
 
-    def __init__(self, data: Data, device: torch.device) -> None:
+    def __init__(self, data: Graph, device: torch.device) -> None:
         self.data = data
         self.device = device
         self.graph = canonicalise(data)

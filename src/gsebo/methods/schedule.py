@@ -6,13 +6,13 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
 
 from gsebo.bilevel import Hypergradient, Optimizer, make_optimizer
 from gsebo.bilevel.reverse import Reverse
 from gsebo.bilevel.unrolled import Unrolled
 from gsebo.distributed.group import Alone, Group
 from gsebo.errors import InvalidInput
+from gsebo.graph.graph import Graph
 from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.outcome import Outcome, joint_outcome_of, outcomes_of, told_of
 from gsebo.methods.parameters import require_choice, require_count, require_not_negative
@@ -34,7 +34,7 @@ StopOn = Literal["val", "holdout"]
 
 
 def outer_and_stopping_nodes(
-    data: Data, stop_on: StopOn, seed: int
+    data: Graph, stop_on: StopOn, seed: int
 ) -> tuple[Tensor, Tensor]:
     """Split the validation nodes by their use.
 
@@ -116,7 +116,7 @@ class Schedule:
     select_by: SelectBy
     stop_on: StopOn = "val"
 
-    def settings(self, data: Data, run: Run) -> LoopSettings:
+    def settings(self, data: Graph, run: Run) -> LoopSettings:
         """How the loop of one run goes."""
         return loop_settings(
             run,
@@ -128,7 +128,7 @@ class Schedule:
 
 
 def train_on_fixed_structure(
-    data: Data,
+    data: Graph,
     runs: Sequence[Run],
     network: NetworkChoices,
     schedule: Schedule,
@@ -177,7 +177,7 @@ def train_on_fixed_structure(
 
 
 def train_jointly(
-    data: Data,
+    data: Graph,
     runs: Sequence[Run],
     network: NetworkChoices,
     schedule: Schedule,
@@ -289,7 +289,7 @@ class EpochClassifier(GraphClassifier):
 
     def train_jointly(
         self,
-        data: Data,
+        data: Graph,
         runs: Sequence[Run],
         make: Callable[[Task, Run], JointProblem],
         *,

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import softmax
-from torch_geometric.data import Data
 
 from gsebo.data.preparation import Preparation, given_features
 from gsebo.data.validate import sized
 from gsebo.graph import CanonicalGraph, Propagation, Topology, canonicalise
+from gsebo.graph.graph import Graph
 from gsebo.graph.node_match import NodeKeys, find_edges, find_entries
 from gsebo.model.extension import Extension, KnownEntries, VanillaForNew
 from gsebo.nn import Backbone
@@ -109,7 +109,7 @@ class FittedModel:
     preparation: Preparation | None = None
 
     @torch.no_grad()
-    def probabilities(self, data: Data) -> Tensor:
+    def probabilities(self, data: Graph) -> Tensor:
         """Class probabilities of every node of ``data``, ``[nodes, classes]``."""
         if self.preparation is None:
             x = given_features(data, self.num_features)
@@ -134,13 +134,13 @@ class FittedModel:
         logits = self.backbone(features, topology.pattern, strengths, None)
         return softmax(logits, dim=-1)
 
-    def new_in(self, data: Data) -> tuple[int, int]:
+    def new_in(self, data: Graph) -> tuple[int, int]:
         """How many nodes and edges of ``data`` the graph of the fit does not have."""
         data = sized(data)
         known = self._known(data, canonicalise(data))
         return (0, 0) if known is None else (known.num_new_nodes, known.num_new_edges)
 
-    def _known(self, data: Data, graph: CanonicalGraph) -> KnownEntries | None:
+    def _known(self, data: Graph, graph: CanonicalGraph) -> KnownEntries | None:
         """What is known of a graph from the fit; ``None`` of the fit's own graph."""
         fitted = self.nodes or NodeKeys(self.graph.num_nodes)
         same = graph.fingerprint() == self.graph.fingerprint()

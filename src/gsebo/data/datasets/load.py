@@ -10,7 +10,6 @@ from typing import Any
 from urllib.request import urlopen
 
 import numpy as np
-from torch_geometric.data import Data
 
 from gsebo.data.datasets.locate import Where, cache_folder, locate
 from gsebo.data.datasets.registry import DATASETS, DatasetInfo, RawFile
@@ -18,10 +17,11 @@ from gsebo.data.formats.npz import MASK_TABLES, MASKS, load_npz, save_npz
 from gsebo.data.synthetic.planted import GENERATED
 from gsebo.errors import InvalidInput
 from gsebo.graph.features import features_to_csr, normalise_rows, whole_numbers
+from gsebo.graph.graph import Graph
 from gsebo.lookup import lookup, normalise
 
 
-def content_digest(data: Data) -> str:
+def content_digest(data: Graph) -> str:
     """Return the sha256 of a graph's edges, raw features, labels and masks.
 
     It does not depend on how the features are stored, on the width of integers, on
@@ -98,7 +98,7 @@ def _fetch(raw: RawFile, name: str) -> bytes:
     return payload
 
 
-def _store(graph: Data, info: DatasetInfo) -> Path:
+def _store(graph: Graph, info: DatasetInfo) -> Path:
     folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ def load(
     data_dir: str | PathLike[str] | None = None,
     normalize: bool | None = None,
     download: bool = True,
-) -> Data:
+) -> Graph:
     """Load a registered dataset by name, or any graph from its ``.npz`` file.
 
     The names of :data:`GENERATED`, such as ``"planted"``, are drawn instead.

@@ -35,15 +35,15 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, vstack
 from torch.nn.functional import one_hot
-from torch_geometric.data import Data
 
 from gsebo.data.seeding import undirected
 from gsebo.data.splits import apply_split
 from gsebo.errors import InvalidInput
 from gsebo.graph.features import features_from_csr
+from gsebo.graph.graph import Graph
 
 
-def convert_terrorist(files: Mapping[str, bytes]) -> Data:
+def convert_terrorist(files: Mapping[str, bytes]) -> Graph:
     """Make the graph of co-located attacks from the raw text files."""
     classes = files["terrorist_attack.labels"].decode().split()
     rows = [line.split() for line in _lines(files["terrorist_attack.nodes"])]
@@ -53,7 +53,7 @@ def convert_terrorist(files: Mapping[str, bytes]) -> Data:
         [[node_of[first], node_of[second]] for first, second in pairs], dtype=np.int64
     ).T
     features = np.array([row[1:-1] for row in rows], dtype=np.float32)
-    graph = Data(
+    graph = Graph(
         x=torch.from_numpy(features),
         edge_index=undirected(source, target, len(rows)),
         y=torch.tensor([classes.index(row[-1]) for row in rows]),
@@ -119,7 +119,7 @@ def read_pickle(payload: bytes) -> Any:
         raise InvalidInput("a pickle is damaged: expected a whole file.") from error
 
 
-def convert_air_usa(files: Mapping[str, bytes]) -> Data:
+def convert_air_usa(files: Mapping[str, bytes]) -> Graph:
     """Make the graph from struc2vec's two text files and GAug's split."""
     names = files["usa-airports.edgelist"].decode().split()
     node_of = {name: node for node, name in enumerate(dict.fromkeys(names))}
@@ -128,7 +128,7 @@ def convert_air_usa(files: Mapping[str, bytes]) -> Data:
     _, *labelled = files["labels-usa-airports.txt"].decode().splitlines()
     label_of = dict(line.split() for line in labelled if line.strip())
     degree = torch.bincount(edge_index[0], minlength=len(node_of))
-    graph = Data(
+    graph = Graph(
         x=one_hot(degree - 1).float(),
         edge_index=edge_index,
         y=torch.tensor([int(label_of[name]) for name in node_of]),
@@ -166,7 +166,7 @@ class PlanetoidParts:
     num_train: int
 
 
-def convert_planetoid(files: Mapping[str, bytes], name: str) -> Data:
+def convert_planetoid(files: Mapping[str, bytes], name: str) -> Graph:
     """Make the graph called ``name`` from its raw files, public split included."""
     keys = ("allx", "ally", "tx", "ty", "graph", "y")
     allx, ally, tx, ty, neighbours, y = (
@@ -181,7 +181,7 @@ def read_test_index(payload: bytes) -> NDArray[np.int64]:
     return np.array(payload.decode().split(), dtype=np.int64)
 
 
-def assemble(parts: PlanetoidParts) -> Data:
+def assemble(parts: PlanetoidParts) -> Graph:
     """Put the parts in the order of the node ids, and make the masks.
 
     Ids within the range of the test nodes that no test node has (15 in Citeseer) get
@@ -198,7 +198,7 @@ def assemble(parts: PlanetoidParts) -> Data:
     one_hot = np.concatenate([parts.ally, parts.ty, no_label])[row_of_node]
     node = np.arange(num_nodes)
     val_end = parts.num_train + _NUM_VALIDATION
-    return Data(
+    return Graph(
         x=features_from_csr(features),
         edge_index=undirected(*_edges(parts.neighbours), num_nodes),
         y=torch.from_numpy(one_hot.argmax(axis=1)),

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from torch_geometric.data import Data
-
 from gsebo.data.datasets.raw import (
     convert_air_usa,
     convert_citeseer,
@@ -15,6 +13,7 @@ from gsebo.data.datasets.raw import (
     convert_pubmed,
     convert_terrorist,
 )
+from gsebo.graph.graph import Graph
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class DatasetInfo:
 
     name: str
     description: str
-    convert: Callable[[Mapping[str, bytes]], Data] | None
+    convert: Callable[[Mapping[str, bytes]], Graph] | None
     num_nodes: int
     num_edges: int
     num_features: int

@@ -12,7 +12,6 @@ from typing import Any, Literal, final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch_geometric.data import Data
 
 from gsebo.data.formats.convert_nodes import (
     NodeColumns,
@@ -35,6 +34,7 @@ from gsebo.data.formats.table_rows import (
 from gsebo.data.splits import apply_split, require_split_name
 from gsebo.data.validate import most_nodes
 from gsebo.errors import InvalidInput, escaped
+from gsebo.graph.graph import Graph
 from gsebo.memory import require_memory
 
 Ints = NDArray[np.int64]
@@ -400,7 +400,7 @@ def _drawn(
             f"split {options.split!r} for a node table with {held}: expected labels "
             "and no masks."
         )
-    data = Data(y=torch.from_numpy(y), num_nodes=len(y))
+    data = Graph(y=torch.from_numpy(y), num_nodes=len(y))
     split = apply_split(data, str(options.split), options.seed)
     return {mask: split[mask].numpy() for mask in MASKS if mask in split}
 

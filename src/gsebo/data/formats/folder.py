@@ -17,7 +17,6 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from torch import Tensor
-from torch_geometric.data import Data
 
 from gsebo.data.formats.folder_check import check_arrays
 from gsebo.data.formats.folder_writer import FolderWriter
@@ -27,6 +26,7 @@ from gsebo.data.validate import require_graph, sized, validate
 from gsebo.errors import InvalidInput, escaped
 from gsebo.graph.arrays import Array, CSRArrays, GraphArrays, canonicalise
 from gsebo.graph.features import LARGEST_DENSE, csr_tensor, whole_numbers
+from gsebo.graph.graph import Graph, GraphLike, as_graph
 
 
 def is_graph_folder(path: str | PathLike[str]) -> bool:
@@ -105,14 +105,14 @@ class GraphFolder:
             node_id=mapped.get("node_id"),
         )
 
-    def labels(self) -> Data:
+    def labels(self) -> Graph:
         """Labels and masks in memory, without edges and features."""
         kept = {
             name: torch.from_numpy(np.array(array))
             for name, array in self._mapped().items()
             if name in ("y", *MASKS)
         }
-        return Data(num_nodes=self.manifest.num_nodes, **kept)
+        return Graph(num_nodes=self.manifest.num_nodes, **kept)
 
     def verify(self) -> None:
         """Read everything again, in bounded memory, and check it.
@@ -123,7 +123,7 @@ class GraphFolder:
         """
         check_arrays(self.path, self.manifest, anew=True)
 
-    def to_data(self) -> Data:
+    def to_data(self) -> Graph:
         """The graph in memory, for graphs that fit there.
 
         Features are a dense tensor unless that would hold too many entries.
@@ -143,7 +143,7 @@ class GraphFolder:
         meta = {**manifest.facts, "name": self.path.name}
         if manifest.classes is not None:
             meta["classes"] = list(manifest.classes)
-        return Data(**fields, meta=meta)
+        return Graph(**fields, meta=meta)
 
     def _mapped(self) -> dict[str, Array]:
         # Somebody may have changed the files since they were opened.
@@ -189,26 +189,26 @@ def log_degree(degree: NDArray[np.integer]) -> NDArray[np.float32]:
 
 
 def write_folder(
-    graph: Data | GraphArrays,
+    graph: GraphLike | GraphArrays,
     path: str | PathLike[str],
     *,
     facts: dict[str, Any] | None = None,
 ) -> GraphFolder:
     """Write a graph as a folder; it appears whole or not at all.
 
-    A ``Data`` without features gets one: the logarithm of one plus the edges into the
+    A ``Graph`` without features gets one: the logarithm of one plus the edges into the
     node.
 
     Args:
-        graph: The graph; a ``Data`` is checked, arrays are taken as they are.
+        graph: The graph; a ``Graph`` is checked, arrays are taken as they are.
         path: A folder that does not exist.
         facts: What else to remember of where the graph came from.
     """
     told: dict[str, Any] = dict(facts or {})
     with FolderWriter(Path(path)) as writer:
         arrays = graph
-        if isinstance(arrays, Data):
-            arrays, counted = _laid_out(arrays)
+        if not isinstance(arrays, GraphArrays):
+            arrays, counted = _laid_out(as_graph(arrays))
             told |= counted
         for name, values in _named(arrays).items():
             column = writer.array(name, _stored_type(values), values.shape[1:])
@@ -247,7 +247,7 @@ def count_classes(
     return int(known.max(initial=-1)) + 1
 
 
-def _laid_out(data: Data) -> tuple[GraphArrays, dict[str, Any]]:
+def _laid_out(data: Graph) -> tuple[GraphArrays, dict[str, Any]]:
     """The arrays of a graph, and what became of its edges and features."""
     validate(data, labels_needed=False, features_needed=False)
     data = sized(data)
@@ -269,7 +269,7 @@ def _laid_out(data: Data) -> tuple[GraphArrays, dict[str, Any]]:
     return arrays, counted
 
 
-def _check_storable(data: Data, num_nodes: int) -> None:
+def _check_storable(data: Graph, num_nodes: int) -> None:
     """Raise for what memory may hold and files cannot."""
     for name in ("y", *MASKS):
         if name not in data or data[name] is None:

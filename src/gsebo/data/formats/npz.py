@@ -30,7 +30,6 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from torch import Tensor
-from torch_geometric.data import Data
 
 from gsebo.data.formats.npz_archive import Arrays, read_arrays, write_arrays
 from gsebo.errors import InvalidInput, escaped
@@ -42,6 +41,7 @@ from gsebo.graph.features import (
     require_used_columns,
     whole_numbers,
 )
+from gsebo.graph.graph import Graph
 from gsebo.schema import json_as
 
 MASKS = ("train_mask", "val_mask", "test_mask")
@@ -52,7 +52,7 @@ _GIVEN = "the graph"
 _LARGEST_INTEGER = 2**63 - 1
 
 
-def load_npz(path: str | PathLike[str]) -> Data:
+def load_npz(path: str | PathLike[str]) -> Graph:
     """Read a graph; features stay as stored and ``data.meta`` is a dict.
 
     Raises:
@@ -75,11 +75,11 @@ def load_npz(path: str | PathLike[str]) -> Data:
         if key in arrays:
             _expect_mask(arrays, key, num_nodes, where)
             fields[key] = torch.from_numpy(arrays[key])
-    return Data(**fields, meta=_read_meta(arrays, where))
+    return Graph(**fields, meta=_read_meta(arrays, where))
 
 
 def save_npz(
-    data: Data, path: str | PathLike[str], meta: Mapping[str, Any] | None = None
+    data: Graph, path: str | PathLike[str], meta: Mapping[str, Any] | None = None
 ) -> None:
     """Write a graph whole or not at all; features as CSR where that is smaller.
 

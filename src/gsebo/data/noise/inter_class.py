@@ -5,11 +5,11 @@ from copy import copy
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch_geometric.data import Data
 
 from gsebo.data.seeding import seeded_generator, sorted_distinct
 from gsebo.errors import InvalidInput
 from gsebo.graph.features import whole_numbers
+from gsebo.graph.graph import Graph
 from gsebo.memory import require_memory
 
 Ints = NDArray[np.int64]
@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 _BYTES_PER_PAIR = 40
 
 
-def add_pairs(data: Data, groups: Ints, count: int, seed: int, kind: str) -> Data:
+def add_pairs(data: Graph, groups: Ints, count: int, seed: int, kind: str) -> Graph:
     """Return a copy of a graph with ``count`` more undirected edges between groups.
 
     The pairs are drawn uniformly, without replacement, from all pairs of nodes of
@@ -117,7 +117,7 @@ def _draw(
     return drawn[:count]
 
 
-def add_inter_class_edges(data: Data, count: int, seed: int = 0) -> Data:
+def add_inter_class_edges(data: Graph, count: int, seed: int = 0) -> Graph:
     """Return a copy of a graph with ``count`` more undirected edges between classes.
 
     The pairs are drawn uniformly, without replacement, from all pairs of nodes with
@@ -131,7 +131,7 @@ def add_inter_class_edges(data: Data, count: int, seed: int = 0) -> Data:
     return add_pairs(data, _labels(data), count, seed, "inter-class")
 
 
-def _labels(data: Data) -> NDArray[np.int64]:
+def _labels(data: Graph) -> NDArray[np.int64]:
     if "y" not in data or data.y is None:
         raise InvalidInput("the graph has no y: expected labels, to add edges.")
     labels = whole_numbers(data, "y")

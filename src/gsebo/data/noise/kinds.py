@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from gsebo.data.noise.inter_class import add_inter_class_edges, add_pairs, pair_keys
 from gsebo.data.seeding import seeded_generator, sorted_distinct
@@ -20,6 +19,7 @@ from gsebo.graph.features import (
     require_numbers,
     whole_numbers,
 )
+from gsebo.graph.graph import Graph
 from gsebo.lookup import own_name
 
 
@@ -37,7 +37,7 @@ def share_of(percent: int, total: int) -> int:
     return (percent * total + 50) // 100
 
 
-def add_random_edges(data: Data, count: int, seed: int = 0) -> Data:
+def add_random_edges(data: Graph, count: int, seed: int = 0) -> Graph:
     """Return a copy of a graph with ``count`` more undirected edges.
 
     The pairs are drawn uniformly, without replacement, from all pairs of two nodes
@@ -52,7 +52,7 @@ def add_random_edges(data: Data, count: int, seed: int = 0) -> Data:
     return add_pairs(data, groups, count, seed, "random")
 
 
-def remove_edges(data: Data, percent: int, seed: int = 0) -> Data:
+def remove_edges(data: Graph, percent: int, seed: int = 0) -> Graph:
     """Return a copy of a graph without some of its undirected edges.
 
     An edge goes with its opposite direction and its duplicates. Self-loops stay, and so
@@ -93,7 +93,7 @@ def remove_edges(data: Data, percent: int, seed: int = 0) -> Data:
 _ROUNDING = 1e-4
 
 
-def shuffle_features(data: Data, percent: int, seed: int = 0) -> Data:
+def shuffle_features(data: Graph, percent: int, seed: int = 0) -> Graph:
     """Return a copy of a graph in whose features nodes have swapped entries.
 
     In each column, so many percent of the nodes are drawn, other nodes in each, and
@@ -197,7 +197,7 @@ def _rows(x: Tensor) -> Tensor:
 _LEARNED_FROM = ("train_mask", "val_mask")
 
 
-def replace_labels(data: Data, percent: int, seed: int = 0) -> Data:
+def replace_labels(data: Graph, percent: int, seed: int = 0) -> Graph:
     """Return a copy of a graph with other training and validation labels.
 
     Of the training nodes, and likewise of the validation nodes, so many percent are
@@ -261,7 +261,7 @@ class NoiseKind:
             are appended.
     """
 
-    apply: Callable[[Data, int, int], Data]
+    apply: Callable[[Graph, int, int], Graph]
     words: str
     in_percent: bool = True
 
@@ -280,7 +280,7 @@ NOISE_KINDS = {
 _LEVEL = re.compile(r"[0-9]{1,15}")
 
 
-def apply_noise(data: Data, noise: NoiseSpec, seed: int = 0) -> Data:
+def apply_noise(data: Graph, noise: NoiseSpec, seed: int = 0) -> Graph:
     """Return a copy of a graph with noise; the same for the same seed.
 
     ===================  ============================================================

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch_geometric.data import Data
 
 from gsebo.data.seeding import seeded_generator, sorted_distinct
 from gsebo.data.splits import apply_split
 from gsebo.errors import InvalidInput
+from gsebo.graph.graph import Graph
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -31,7 +31,7 @@ def generate_graph(
     feature_signal: float = 1.0,
     seed: int = 0,
     split: str = "random",
-) -> Data:
+) -> Graph:
     """Draw a labelled, undirected graph (both directions of each edge are stored).
 
     An endpoint of an edge is drawn in proportion to its node's weight, the weights
@@ -67,7 +67,7 @@ def generate_graph(
     means = generator.standard_normal((num_classes, num_features), dtype=np.float32)
     x = generator.standard_normal((num_nodes, num_features), dtype=np.float32)
     x += np.float32(feature_signal) * means[labels]
-    graph = Data(
+    graph = Graph(
         x=torch.from_numpy(x),
         edge_index=torch.from_numpy(_both_directions(np.concatenate(edges), num_nodes)),
         y=torch.from_numpy(labels),
@@ -211,10 +211,10 @@ class GeneratedInfo:
     """
 
     description: str
-    make: Callable[[], Data]
+    make: Callable[[], Graph]
 
 
-def planted() -> Data:
+def planted() -> Graph:
     """Two communities of 200 nodes; 30 % of the edges join the wrong ones.
 
     Features say little, so that a method has to use the edges, and gains where it can

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
-from torch_geometric.data import Data
-
 from gsebo.data.preparation import PREPARATIONS, Given, suitable_preparations
 from gsebo.errors import InvalidInput
+from gsebo.graph.graph import Graph
 from gsebo.graph.node_match import NodeKeys
 from gsebo.lookup import own_name
 from gsebo.methods.auto.candidates import (
@@ -164,10 +163,10 @@ class Auto(EpochClassifier):
         for name in candidate_names(self.methods):
             self._candidates(self.device, 0).make(name).check_parameters()
 
-    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         return [self._train_one(data, run) for run in runs]
 
-    def _train_one(self, data: Data, run: Run) -> Outcome:
+    def _train_one(self, data: Graph, run: Run) -> Outcome:
         candidates = self._candidates(str(run.device), run.seed)
         folds = deal(data, self.num_folds, run.seed)
         search = Search(candidates, data, folds, run, by_loss=self.select_by == "loss")
@@ -183,7 +182,7 @@ class Auto(EpochClassifier):
         choice = Choice(tuple(tried), parameters)
         return outcome._replace(model=model, choice=choice)
 
-    def _choose(self, data: Data, search: Search) -> list[Tried]:
+    def _choose(self, data: Graph, search: Search) -> list[Tried]:
         names = self._preparations(data)
         entrants = []
         for method in candidate_names(self.methods):
@@ -200,7 +199,7 @@ class Auto(EpochClassifier):
         tried = tried_in_words(able, race, length)
         return tried + [untried(each) for each in entrants if each not in able]
 
-    def _without_evidence(self, data: Data) -> list[Tried]:
+    def _without_evidence(self, data: Graph) -> list[Tried]:
         names, methods = self._preparations(data), candidate_names(self.methods)
         # A plain network needs no labels to validate on.
         methods.sort(key=lambda method: method not in PLAIN)
@@ -226,7 +225,7 @@ class Auto(EpochClassifier):
     def _epochs_at(self, look: int) -> int:
         return min(look * self.evaluate_every, self.max_epochs)
 
-    def _preparations(self, data: Data) -> list[str]:
+    def _preparations(self, data: Graph) -> list[str]:
         if self.features != "auto":
             return [own_name("features", self.features, PREPARATIONS)]
         return suitable_preparations(data)
@@ -235,8 +234,10 @@ class Auto(EpochClassifier):
         own = {"device": device, "random_state": seed}
         return Candidates({**self.get_params(deep=False), **own})
 
-    def _store(self, data: Data, nodes: NodeKeys, run: Run, outcome: Outcome) -> None:
-        super()._store(data, nodes, run, outcome)
+    def _store(
+        self, data: Graph, shown: Any, nodes: NodeKeys, run: Run, outcome: Outcome
+    ) -> None:
+        super()._store(data, shown, nodes, run, outcome)
         assert outcome.choice is not None
         self.tell(outcome.choice)
 

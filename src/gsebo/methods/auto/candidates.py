@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, final
 
-from torch_geometric.data import Data
-
 from gsebo.errors import InvalidInput
+from gsebo.graph.graph import Graph
 from gsebo.lookup import own_name
 from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.controls import TrainVal
@@ -107,7 +106,7 @@ class Candidates:
         return TrainVal(**{**taken, "max_epochs": epochs, "select_by": "last"})
 
 
-def train(estimator: GraphClassifier, data: Data, run: Run) -> Outcome:
+def train(estimator: GraphClassifier, data: Graph, run: Run) -> Outcome:
     """Train an estimator within another one's fit, on a graph that was validated."""
     (outcome,) = estimator._train(data, [run])
     return outcome

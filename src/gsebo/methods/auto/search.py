@@ -6,10 +6,10 @@ from typing import final
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from gsebo.data.preparation import Preparation, fit_preparation
 from gsebo.files import Form, check_tensors
+from gsebo.graph.graph import Graph
 from gsebo.methods.auto.candidates import PLAIN, Candidates, train
 from gsebo.methods.auto.race import Curve, Entrant, Race, Standing, look, run_race
 from gsebo.methods.base import Run
@@ -106,7 +106,7 @@ class Search:
     def __init__(
         self,
         candidates: Candidates,
-        data: Data,
+        data: Graph,
         folds: Sequence[Fold],
         run: Run,
         *,
@@ -118,10 +118,10 @@ class Search:
         self._run = run
         self._by_loss = by_loss
         self._files = CurveFiles(run)
-        self._prepared: dict[str, tuple[Preparation, Data]] = {}
+        self._prepared: dict[str, tuple[Preparation, Graph]] = {}
         self._curves: dict[tuple[Entrant, int], Curve] = {}
 
-    def prepared(self, name: str) -> tuple[Preparation, Data]:
+    def prepared(self, name: str) -> tuple[Preparation, Graph]:
         """A preparation, fitted, and the graph with its features."""
         if name not in self._prepared:
             fitted = fit_preparation(name, self._data)

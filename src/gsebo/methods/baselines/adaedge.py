@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple, final
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
+from gsebo.graph.graph import Graph
 from gsebo.methods.base import Run
 from gsebo.methods.baselines.pairs import linked_pairs, nodes_of, number_of, rewired
 from gsebo.methods.outcome import Outcome
@@ -195,13 +195,13 @@ class AdaEdge(EpochClassifier):
         require_count(max_rounds=self.max_rounds)
         require_flag(compat=self.compat)
 
-    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         # All seeds begin on the same graph, and each goes on with its own.
         firsts = self._trained(data, [run.stage(0) for run in runs], data.edge_index)
         pairs = zip(runs, firsts, strict=True)
         return [self._improved(data, run, first) for run, first in pairs]
 
-    def _improved(self, data: Data, run: Run, best: Outcome) -> Outcome:
+    def _improved(self, data: Graph, run: Run, best: Outcome) -> Outcome:
         edges = data.edge_index.to(run.device, torch.int64)
         num_pairs = linked_pairs(edges, data.num_nodes).numel()
         for number in range(1, self.max_rounds):
@@ -214,7 +214,9 @@ class AdaEdge(EpochClassifier):
             best, edges = found, changed
         return best
 
-    def _trained(self, data: Data, runs: Sequence[Run], edges: Tensor) -> list[Outcome]:
+    def _trained(
+        self, data: Graph, runs: Sequence[Run], edges: Tensor
+    ) -> list[Outcome]:
         return train_on_fixed_structure(
             data, runs, self.network(), self.schedule(), graph=edges
         )

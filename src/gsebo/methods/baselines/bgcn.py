@@ -6,11 +6,11 @@ from typing import ClassVar, NamedTuple, final
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from gsebo.bilevel import Tree
 from gsebo.errors import InvalidInput
 from gsebo.graph import Propagation, Topology
+from gsebo.graph.graph import Graph
 from gsebo.methods.base import Run
 from gsebo.methods.baselines.block_model import BlockFit, Blocks, sample_links
 from gsebo.methods.outcome import Outcome
@@ -85,7 +85,7 @@ class BGCN(EpochClassifier):
                 "expected warmup_epochs <= average_after < max_epochs."
             )
 
-    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         plan = BlockPlan(
             warmup=self.warmup_epochs,
             refit_every=self.refit_every,

@@ -7,11 +7,11 @@ from typing import final
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from gsebo.bilevel import Tree
 from gsebo.errors import InvalidInput
 from gsebo.graph import Propagation
+from gsebo.graph.graph import Graph
 from gsebo.graph.topology import Topology
 from gsebo.methods.base import Run
 from gsebo.methods.outcome import Outcome
@@ -104,7 +104,7 @@ class DropEdge(EpochClassifier):
         require_share(drop_rate=self.drop_rate)
         require_flag(directed=self.directed, per_layer=self.per_layer)
 
-    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         def problem(task: Task, run: Run) -> DropEdgeProblem:
             drop = EdgeDrop(task.graph, self.drop_rate, directed=self.directed)
             return DropEdgeProblem(task, drop, per_layer=self.per_layer)

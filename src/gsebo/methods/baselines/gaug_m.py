@@ -28,10 +28,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.func import functional_call
 from torch.nn.functional import elu, logsigmoid
-from torch_geometric.data import Data
 
 from gsebo.bilevel import Tree, make_optimizer
 from gsebo.graph import Propagation, Topology
+from gsebo.graph.graph import Graph
 from gsebo.methods.base import Run
 from gsebo.methods.baselines.fit_module import minimise
 from gsebo.methods.baselines.pairs import (
@@ -293,7 +293,7 @@ class GAugM(EpochClassifier):
         require_not_negative(predictor_lr=self.predictor_lr)
         require_flag(compat=self.compat)
 
-    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         prepared = PreparedGraph(data, runs[0].device)
         outcomes = []
         for run in runs:

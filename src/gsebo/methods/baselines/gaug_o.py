@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import softplus
-from torch_geometric.data import Data
 
 from gsebo.bilevel import Optimizer, Tree, make_optimizer, scheduled
 from gsebo.graph import Propagation, Topology
+from gsebo.graph.graph import Graph
 from gsebo.methods.base import Run
 from gsebo.methods.baselines.fit_module import minimise
 from gsebo.methods.baselines.pairs import require_dense_memory
@@ -255,7 +255,7 @@ class GAugO(EpochClassifier):
         )
         require_flag(compat=self.compat)
 
-    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         recipe = Recipe(
             alpha=self.alpha,
             beta=self.beta,

@@ -15,10 +15,10 @@ from typing import ClassVar, NamedTuple, final
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from gsebo.bilevel import Tree, make_optimizer
 from gsebo.graph import Propagation
+from gsebo.graph.graph import Graph
 from gsebo.methods.base import Run
 from gsebo.methods.baselines.pairs import gram_matrix, require_dense_memory
 from gsebo.methods.outcome import Outcome
@@ -153,7 +153,7 @@ class IDGL(EpochClassifier):
             tolerance=self.tolerance,
         )
 
-    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         num_nodes, channels = data.x.shape
         # Measured: of a training step, or of storing a graph with all edges if that is
         # more. Beside it there are the features under each head.

@@ -18,7 +18,6 @@ from typing import Any, ClassVar, Literal, final
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch_geometric.data import Data
 
 from gsebo.bilevel import (
     Hypergradient,
@@ -31,6 +30,7 @@ from gsebo.bilevel import (
     sgd,
 )
 from gsebo.graph import Propagation, Topology
+from gsebo.graph.graph import Graph
 from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.baselines.pairs import PairMatrix, require_dense_memory
 from gsebo.methods.outcome import Outcome, joint_outcome_of
@@ -339,7 +339,7 @@ class LDS(GraphClassifier):
         require_choice("select_by", self.select_by, SELECT_BY)
         make_optimizer(self.inner_optimizer, self.inner_lr)
 
-    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         prepared = PreparedGraph(data, runs[0].device)
         matrices = _MATRICES + _MATRICES_PER_RUN * len(runs)
         require_dense_memory(

@@ -6,9 +6,9 @@ from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, final
 
 from torch import nn
-from torch_geometric.data import Data
 
 from gsebo.bilevel import Optimizer, clipped, make_optimizer, scheduled
+from gsebo.graph.graph import Graph
 from gsebo.methods.base import Run
 from gsebo.methods.outcome import Outcome
 from gsebo.methods.parameters import require_not_negative
@@ -60,7 +60,7 @@ class MAGNA(EpochClassifier):
         require_not_negative(final_lr=self.final_lr)
         self._optimizer()
 
-    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         schedule = self.schedule(self._optimizer())
         return train_on_fixed_structure(data, runs, self.network(), schedule)
 

@@ -19,10 +19,10 @@ from typing import final
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch_geometric.data import Data
 
 from gsebo.bilevel import Tree, make_optimizer
 from gsebo.graph import Propagation, Topology
+from gsebo.graph.graph import Graph
 from gsebo.methods.base import Run
 from gsebo.methods.outcome import Outcome
 from gsebo.methods.parameters import require_count, require_flag, require_not_negative
@@ -189,7 +189,7 @@ class NeuralSparse(EpochClassifier):
         require_not_negative(structure_lr=self.structure_lr)
         require_flag(compat=self.compat)
 
-    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         def problem(task: Task, run: Run) -> NeuralSparseProblem:
             return NeuralSparseProblem(
                 task,

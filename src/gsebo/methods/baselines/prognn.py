@@ -12,10 +12,10 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 from torch.nn.functional import softshrink
-from torch_geometric.data import Data
 
 from gsebo.bilevel import Tree, make_optimizer
 from gsebo.graph import Propagation
+from gsebo.graph.graph import Graph
 from gsebo.methods.base import Run
 from gsebo.methods.baselines.pairs import (
     feature_smoothness,
@@ -103,7 +103,7 @@ class ProGNN(EpochClassifier):
         )
         require_count(nuclear_every=self.nuclear_every)
 
-    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         dtype = data.x.dtype if data.x.dtype == torch.float64 else torch.float32
         matrices = _MATRICES + _MATRICES_PER_RUN * len(runs)
         require_dense_memory("prognn", matrices, data.num_nodes, dtype, runs[0].device)

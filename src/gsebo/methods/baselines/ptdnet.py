@@ -25,10 +25,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.linalg import vector_norm
 from torch.nn.functional import pad
-from torch_geometric.data import Data
 
 from gsebo.bilevel import Tree, make_optimizer
 from gsebo.graph import Propagation
+from gsebo.graph.graph import Graph
 from gsebo.graph.topology import Topology
 from gsebo.methods.base import Run
 from gsebo.methods.outcome import Outcome
@@ -363,7 +363,7 @@ class PTDNet(EpochClassifier):
         fallen = self.init_temperature * self.temperature_decay**step
         return max(_LOWEST_TEMPERATURE, float(fallen))
 
-    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         return self.train_jointly(
             data,
             runs,

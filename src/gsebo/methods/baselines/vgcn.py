@@ -19,11 +19,11 @@ from typing import ClassVar, Literal, NamedTuple, final
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
-from torch_geometric.data import Data
 
 from gsebo.bilevel import Tree, make_optimizer
 from gsebo.errors import InvalidInput
 from gsebo.graph import Propagation
+from gsebo.graph.graph import Graph
 from gsebo.methods.base import Run
 from gsebo.methods.baselines.pairs import PairMatrix, require_dense_memory
 from gsebo.methods.outcome import Outcome
@@ -158,7 +158,7 @@ class VGCN(EpochClassifier):
         )
         require_flag(compat=self.compat)
 
-    def _train(self, data: Data, runs: Sequence[Run]) -> list[Outcome]:
+    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         # Measured: of a training step, or of the graphs of a prediction if those are
         # more. Every further run keeps its logits, the best of them and two moments.
         matrices = 8 + max(6 * self.samples, 2 * self.test_samples) + 2 * len(runs)
@@ -288,7 +288,7 @@ class VGCNProblem(JointProblem):
         return self.task.backbone.normalise(self._pattern, flat)
 
 
-def _half_of_validation_trained_on(data: Data) -> Data:
+def _half_of_validation_trained_on(data: Graph) -> Graph:
     nodes = data.val_mask.nonzero().squeeze(-1)
     if nodes.numel() < 2:
         raise InvalidInput(

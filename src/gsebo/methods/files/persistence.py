@@ -6,12 +6,12 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
 
 from gsebo.data.preparation import Preparation, preparation_called
 from gsebo.errors import InvalidInput, escaped
 from gsebo.files import Form, check_writable, read_tensors, write_tensors
 from gsebo.graph import CanonicalGraph, Propagation, Topology
+from gsebo.graph.graph import Graph
 from gsebo.graph.node_match import NodeKeys
 from gsebo.memory import require_memory
 from gsebo.methods.auto.auto import Auto
@@ -191,7 +191,7 @@ def _restore(
     model.probability_ = on_graph["probability"]
     model.replicas_ = [model]
     edges = graph.user_edge_index()
-    model.restore_graph(Data(edge_index=edges, y=on_graph["labels"]))
+    model.restore_graph(Graph(edge_index=edges, y=on_graph["labels"]))
     if isinstance(model, Auto):
         assert facts.choice is not None
         model.tell(facts.choice)

@@ -1,0 +1,199 @@
+"""A graph as everything here reads it: edges, and what is known of nodes and edges."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol, final
+
+import torch
+from torch import Tensor
+
+from gsebo.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+_OPTIONAL = (
+    "x",
+    "edge_index",
+    "y",
+    "train_mask",
+    "val_mask",
+    "test_mask",
+    "unseen_mask",
+    "node_id",
+    "node_type",
+    "edge_weight",
+    "edge_attr",
+    "edge_type",
+    "meta",
+)
+
+
+@final
+class Graph:
+    """Nodes and edges with features, labels and masks, by the names that PyG has.
+
+    What a graph does not have is ``None``. Anything else that is set on a graph is kept
+    and not looked at.
+
+    Args:
+        x: Features, ``[nodes, channels]``, dense or sparse (CSR).
+        edge_index: Source and target of each edge, int64 ``[2, edges]``.
+        y: Class of each node, int64 ``[nodes]``; -1 where it is not known.
+        num_nodes: Their number, where neither features nor edges tell it.
+        **more: ``train_mask``, ``val_mask``, ``test_mask``: which nodes serve what;
+            ``unseen_mask``: which come after a fit; ``node_id``: the user's numbers;
+            ``edge_weight``, ``edge_attr``, ``node_type``, ``edge_type``; ``meta``:
+            anything that JSON can hold.
+
+    >>> graph = Graph(torch.eye(3), torch.tensor([[0, 1], [1, 2]]))
+    >>> graph.num_nodes, graph.num_edges, "y" in graph, graph.y
+    (3, 2, False, None)
+    """
+
+    x: Tensor
+    edge_index: Tensor
+    y: Tensor
+    train_mask: Tensor
+    val_mask: Tensor
+    test_mask: Tensor
+    unseen_mask: Tensor
+    node_id: Tensor
+    node_type: Tensor
+    edge_weight: Tensor
+    edge_attr: Tensor
+    edge_type: Tensor
+    edge_strength: Tensor
+    meta: Any
+
+    def __init__(
+        self,
+        x: Tensor | None = None,
+        edge_index: Tensor | None = None,
+        y: Tensor | None = None,
+        *,
+        num_nodes: int | None = None,
+        **more: Any,
+    ) -> None:
+        named = {"x": x, "edge_index": edge_index, "y": y, "num_nodes": num_nodes}
+        given = {**named, **more}.items()
+        self.__dict__ |= {name: value for name, value in given if value is not None}
+
+    @classmethod
+    def from_pyg(cls, data: Data) -> Graph:
+        """What a PyG ``Data`` holds; tensors are shared."""
+        graph = cls()
+        graph.__dict__ |= data.to_dict()
+        return graph
+
+    def to_pyg(self) -> Data:
+        """The same as a PyG ``Data``; tensors are shared."""
+        from torch_geometric.data import Data
+
+        return Data(**self.to_dict())
+
+    @property
+    def num_nodes(self) -> int:
+        """As stated, or as the features say, or as the edges need."""
+        if "num_nodes" in self:
+            stated: int = self["num_nodes"]
+            return stated
+        if "x" in self:
+            return int(self.x.shape[0])
+        edges = self.edge_index
+        return int(edges.max()) + 1 if edges is not None and edges.numel() else 0
+
+    @num_nodes.setter
+    def num_nodes(self, count: int) -> None:
+        self.__dict__["num_nodes"] = count
+
+    @property
+    def num_edges(self) -> int:
+        """Number of columns of ``edge_index``."""
+        return int(self.edge_index.shape[1]) if "edge_index" in self else 0
+
+    @property
+    def num_features(self) -> int:
+        """Number of columns of ``x``."""
+        return int(self.x.shape[1]) if "x" in self else 0
+
+    def keys(self) -> list[str]:
+        """Names of all that is there."""
+        return list(self.__dict__)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All that is there, by name; tensors are shared."""
+        return dict(self.__dict__)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """What is called so, or something else."""
+        return self.__dict__.get(name, default)
+
+    def clone(self) -> Graph:
+        """A copy whose tensors are copies too."""
+        return copy.deepcopy(self)
+
+    def to(self, device: torch.device | str) -> Graph:
+        """A copy whose tensors are on a device."""
+        moved = copy.copy(self)
+        for name, value in self:
+            if isinstance(value, Tensor):
+                moved[name] = value.to(device)
+        return moved
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OPTIONAL:
+            return None
+        raise AttributeError(f"this graph has no {name!r}")
+
+    def __getitem__(self, name: str) -> Any:
+        return self.__dict__[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        setattr(self, name, value)
+
+    def __contains__(self, name: str) -> bool:
+        return self.__dict__.get(name) is not None
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        return iter(self.to_dict().items())
+
+    def __repr__(self) -> str:
+        shown = [
+            f"{name}={list(value.shape)}"
+            for name, value in self
+            if isinstance(value, Tensor)
+        ]
+        return f"Graph({', '.join(shown)})"
+
+
+class GraphLike(Protocol):
+    """What a user may call a graph: a :class:`Graph` or a PyG ``Data``."""
+
+    x: Any
+    edge_index: Any
+    y: Any
+
+
+def as_graph(given: GraphLike) -> Graph:
+    """Take what a user calls a graph; PyG is not imported for that.
+
+    Raises:
+        InvalidInput: It is neither a :class:`Graph` nor a PyG ``Data``.
+    """
+    if isinstance(given, Graph):
+        return given
+    for kind in type(given).__mro__:
+        if kind.__name__ == "Data" and kind.__module__ == "torch_geometric.data.data":
+            return Graph.from_pyg(given)
+    raise InvalidInput(
+        "expected a gsebo.Graph or a torch_geometric.data.Data object, got "
+        f"{type(given).__name__}."
+    )
+
+
+def given_back(graph: Graph, given: GraphLike) -> Any:
+    """A graph of our own in the kind that a user has given."""
+    return graph if isinstance(given, Graph) else graph.to_pyg()
