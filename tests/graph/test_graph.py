@@ -34,14 +34,15 @@ def test_there_and_back(keys: list[str], nodes: int | None) -> None:
     graph = Graph(**held, **stated)
     data = graph.to_pyg()
     again = Graph.from_pyg(data)
-    assert graph.keys() == again.keys() == [*data.keys()]
+    assert sorted(graph.keys()) == sorted(again.keys()) == sorted(data.keys())
     assert all(again[name] is graph[name] for name in graph.keys())  # noqa: SIM118
     if nodes is not None or {"x", "edge_index"} & set(keys):
         with warnings.catch_warnings():
             # PyG warns where it has to count by the edges.
             warnings.simplefilter("ignore")
             assert graph.num_nodes == again.num_nodes == data.num_nodes
-    assert graph.num_edges == data.num_edges
+    if "edge_index" in keys:
+        assert graph.num_edges == data.num_edges
     assert graph.num_features == data.num_features
 
 
