@@ -7,14 +7,14 @@
 True
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gsebo.code_paths import fix_code_paths
 from gsebo.code_paths import reproducibility as reproducibility
 from gsebo.code_paths import set_reproducible as set_reproducible
 from gsebo.errors import InputWarning as InputWarning
 from gsebo.errors import InvalidInput as InvalidInput
+from gsebo.lazy import make_lazy
 from gsebo.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -51,54 +51,6 @@ if TYPE_CHECKING:
 
 # Before anything can import torch or numba.
 fix_code_paths()
-
-# What needs torch is imported when it is first asked for: the command line must be
-# able to start, and reproducible mode to be asked for, before torch is loaded.
-_LAZY = {
-    "GSEBO": ("gsebo.methods", "GSEBO"),
-    "Graph": ("gsebo.graph", "Graph"),
-    "Checkpoint": ("gsebo.training", "Checkpoint"),
-    "AdaEdge": ("gsebo.methods", "AdaEdge"),
-    "Amortised": ("gsebo.methods", "Amortised"),
-    "Auto": ("gsebo.methods", "Auto"),
-    "apply_noise": ("gsebo.data", "apply_noise"),
-    "BGCN": ("gsebo.methods", "BGCN"),
-    "DropEdge": ("gsebo.methods", "DropEdge"),
-    "GAugM": ("gsebo.methods", "GAugM"),
-    "GAugO": ("gsebo.methods", "GAugO"),
-    "IDGL": ("gsebo.methods", "IDGL"),
-    "LDS": ("gsebo.methods", "LDS"),
-    "MAGNA": ("gsebo.methods", "MAGNA"),
-    "MLPControl": ("gsebo.methods", "MLPControl"),
-    "NeuralSparse": ("gsebo.methods", "NeuralSparse"),
-    "PTDNet": ("gsebo.methods", "PTDNet"),
-    "ProGNN": ("gsebo.methods", "ProGNN"),
-    "Retrain": ("gsebo.methods", "Retrain"),
-    "SingleLevel": ("gsebo.methods", "SingleLevel"),
-    "TrainVal": ("gsebo.methods", "TrainVal"),
-    "VGCN": ("gsebo.methods", "VGCN"),
-    "Frozen": ("gsebo.methods", "Frozen"),
-    "Vanilla": ("gsebo.methods", "Vanilla"),
-    "add_inter_class_edges": ("gsebo.data", "add_inter_class_edges"),
-    "apply_split": ("gsebo.data", "apply_split"),
-    "check_hypergradient": ("gsebo.methods", "check_hypergradient"),
-    "generate_graph": ("gsebo.data", "generate_graph"),
-    "load_data": ("gsebo.data", "load"),
-    "load_model": ("gsebo.methods", "load_model"),
-}
-
-_PACKAGES = (
-    "bilevel",
-    "data",
-    "graph",
-    "loader",
-    "methods",
-    "model",
-    "nn",
-    "sparse",
-    "structure",
-    "training",
-)
 
 __all__ = [
     "BGCN",
@@ -138,17 +90,6 @@ __all__ = [
     "set_reproducible",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
-        return import_module(f"gsebo.{name}")
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = _LAZY[name]
-    value = getattr(import_module(module), attribute)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+# What needs torch is imported when it is first asked for: the command line must be
+# able to start, and reproducible mode to be asked for, before torch is loaded.
+make_lazy(__name__)

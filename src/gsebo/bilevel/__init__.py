@@ -1,25 +1,32 @@
 """Bilevel optimisation on trees of tensors: inner optimisers and hypergradients."""
 
-from gsebo.bilevel.adam import adam as adam
-from gsebo.bilevel.check import HypergradientCheck as HypergradientCheck
-from gsebo.bilevel.check import check_hypergradient as check_hypergradient
-from gsebo.bilevel.hypergradient import Hypergradient as Hypergradient
-from gsebo.bilevel.hypergradient import HypergradientStep as HypergradientStep
-from gsebo.bilevel.hypergradient import Iterate as Iterate
-from gsebo.bilevel.hypergradient import begin as begin
-from gsebo.bilevel.implicit import Implicit as Implicit
-from gsebo.bilevel.optimizer import Optimizer as Optimizer
-from gsebo.bilevel.optimizer import State as State
-from gsebo.bilevel.optimizers import OPTIMIZERS as OPTIMIZERS
-from gsebo.bilevel.optimizers import clipped as clipped
-from gsebo.bilevel.optimizers import make_optimizer as make_optimizer
-from gsebo.bilevel.optimizers import momentum as momentum
-from gsebo.bilevel.optimizers import scheduled as scheduled
-from gsebo.bilevel.optimizers import sgd as sgd
-from gsebo.bilevel.problem import BilevelProblem as BilevelProblem
-from gsebo.bilevel.registry import HYPERGRADIENTS as HYPERGRADIENTS
-from gsebo.bilevel.registry import FirstOrder as FirstOrder
-from gsebo.bilevel.registry import make_hypergradient as make_hypergradient
-from gsebo.bilevel.reverse import Reverse as Reverse
-from gsebo.bilevel.tree import Tree as Tree
-from gsebo.bilevel.unrolled import Unrolled as Unrolled
+from typing import TYPE_CHECKING
+
+from gsebo.lazy import make_lazy
+
+if TYPE_CHECKING:
+    from gsebo.bilevel.adam import adam as adam
+    from gsebo.bilevel.check import HypergradientCheck as HypergradientCheck
+    from gsebo.bilevel.check import check_hypergradient as check_hypergradient
+    from gsebo.bilevel.first_order import FirstOrder as FirstOrder
+    from gsebo.bilevel.hypergradient import Hypergradient as Hypergradient
+    from gsebo.bilevel.hypergradient import HypergradientStep as HypergradientStep
+    from gsebo.bilevel.hypergradient import Iterate as Iterate
+    from gsebo.bilevel.hypergradient import begin as begin
+    from gsebo.bilevel.implicit import Implicit as Implicit
+    from gsebo.bilevel.optimizer import Optimizer as Optimizer
+    from gsebo.bilevel.optimizer import State as State
+    from gsebo.bilevel.optimizers import clipped as clipped
+    from gsebo.bilevel.optimizers import momentum as momentum
+    from gsebo.bilevel.optimizers import scheduled as scheduled
+    from gsebo.bilevel.optimizers import sgd as sgd
+    from gsebo.bilevel.problem import BilevelProblem as BilevelProblem
+    from gsebo.bilevel.registry import HYPERGRADIENTS as HYPERGRADIENTS
+    from gsebo.bilevel.registry import OPTIMIZERS as OPTIMIZERS
+    from gsebo.bilevel.registry import make_hypergradient as make_hypergradient
+    from gsebo.bilevel.registry import make_optimizer as make_optimizer
+    from gsebo.bilevel.reverse import Reverse as Reverse
+    from gsebo.bilevel.tree import Tree as Tree
+    from gsebo.bilevel.unrolled import Unrolled as Unrolled
+
+make_lazy(__name__)

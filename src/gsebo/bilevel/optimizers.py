@@ -1,4 +1,4 @@
-"""The inner optimisers by name."""
+"""Inner optimisers, and what changes their steps."""
 
 import math
 from collections.abc import Callable
@@ -7,7 +7,6 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from gsebo.bilevel.adam import adam
 from gsebo.bilevel.optimizer import (
     Cotangents,
     Optimizer,
@@ -17,7 +16,6 @@ from gsebo.bilevel.optimizer import (
 )
 from gsebo.bilevel.tree import Tree
 from gsebo.errors import InvalidInput
-from gsebo.lookup import lookup
 
 
 def sgd(lr: float) -> Optimizer:
@@ -141,19 +139,3 @@ def _norm(tree: Tree) -> Tensor:
     each = [torch.linalg.vector_norm(leaf) for leaf in tree.values()]
     norm: Tensor = torch.linalg.vector_norm(torch.stack(each))
     return norm
-
-
-OPTIMIZERS: dict[str, Callable[[float], Optimizer]] = {
-    "sgd": sgd,
-    "momentum": momentum,
-    "adam": adam,
-}
-
-
-def make_optimizer(name: str, lr: float) -> Optimizer:
-    """Build the optimiser called ``name`` with learning rate ``lr``.
-
-    >>> make_optimizer("Adam", 0.01).init({}).count
-    0
-    """
-    return lookup("optimizer", name, OPTIMIZERS)(lr)

@@ -1,88 +1,41 @@
-"""The hypergradient engines by name."""
+"""The hypergradient engines and the inner optimisers by name."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from inspect import signature
-from typing import ClassVar, final
+from typing import TYPE_CHECKING
 
-import torch
-
-from gsebo.bilevel.derivatives import descend, first_derivatives
-from gsebo.bilevel.hypergradient import (
-    Hypergradient,
-    HypergradientStep,
-    Iterate,
-    require_steps,
-)
-from gsebo.bilevel.implicit import Implicit
-from gsebo.bilevel.optimizer import Optimizer
-from gsebo.bilevel.problem import BilevelProblem
-from gsebo.bilevel.reverse import Reverse
-from gsebo.bilevel.tree import Tree, detach, filled
-from gsebo.bilevel.unrolled import Unrolled
 from gsebo.errors import InvalidInput
+from gsebo.lazy import Registry
 from gsebo.lookup import lookup
 
+if TYPE_CHECKING:
+    from gsebo.bilevel.hypergradient import Hypergradient
+    from gsebo.bilevel.optimizer import Optimizer
 
-@final
-@dataclass(frozen=True)
-class FirstOrder(Hypergradient):
-    """Train, then return ``partial F/partial Z`` at fixed ``W_tau``.
-
-    The cheapest engine, first-order DARTS (Liu et al., 2019). It ignores how ``Z``
-    changed the weights, so there is nothing left of it without the direct term.
-    """
-
-    by_derivatives: ClassVar[bool] = True
-    direct_term: bool = field(default=True, init=False, repr=False)
-
-    @torch.no_grad()
-    def run(
-        self,
-        problem: BilevelProblem,
-        optimizer: Optimizer,
-        iterate: Iterate,
-        outer: Tree,
-        steps: int,
-    ) -> HypergradientStep:
-        """Train, then differentiate the outer loss at fixed weights."""
-        require_steps(steps)
-        derivatives = first_derivatives(problem, outer)
-        iterate, losses = descend(derivatives, optimizer, iterate, steps)
-        loss, _, found = derivatives.outer_gradient(iterate.weights, direct_term=True)
-        return HypergradientStep(filled(found, detach(outer)), iterate, loss, losses)
-
-
-def reverse(direct_term: bool = True, horizon: int | None = None) -> Reverse:
-    """Store the iterates and replay the steps; keep the graphs of those that fit."""
-    return Reverse(direct_term=direct_term, horizon=horizon, kept_graphs=None)
-
-
-def truncated(direct_term: bool = True, horizon: int = 5) -> Reverse:
-    """Truncated backpropagation (Shaban et al., 2019): reverse with a horizon."""
-    return reverse(direct_term=direct_term, horizon=horizon)
-
-
-def first_order(direct_term: bool = True) -> FirstOrder:
-    """The direct term, whatever ``direct_term`` says: it is all there is."""
-    return FirstOrder()
-
-
-HYPERGRADIENTS: dict[str, Callable[..., Hypergradient]] = {
-    "reverse": reverse,
-    "unrolled": Unrolled,
-    "truncated": truncated,
-    "implicit": Implicit,
-    "first_order": first_order,
-}
+HYPERGRADIENTS: Registry[Callable[..., "Hypergradient"]] = Registry(
+    {
+        "reverse": "gsebo.bilevel.reverse:reverse",
+        "unrolled": "gsebo.bilevel.unrolled:Unrolled",
+        "truncated": "gsebo.bilevel.reverse:truncated",
+        "implicit": "gsebo.bilevel.implicit:Implicit",
+        "first_order": "gsebo.bilevel.first_order:first_order",
+    }
+)
+OPTIMIZERS: Registry[Callable[[float], "Optimizer"]] = Registry(
+    {
+        "sgd": "gsebo.bilevel.optimizers:sgd",
+        "momentum": "gsebo.bilevel.optimizers:momentum",
+        "adam": "gsebo.bilevel.adam:adam",
+    }
+)
 
 
 def make_hypergradient(
-    hypergradient: str | Hypergradient,
+    hypergradient: "str | Hypergradient",
     *,
     direct_term: bool,
     horizon: int | None = None,
-) -> Hypergradient:
+) -> "Hypergradient":
     """Build an engine by name; an engine is returned as it is.
 
     Args:
@@ -94,6 +47,9 @@ def make_hypergradient(
     >>> make_hypergradient("truncated", direct_term=False).horizon
     5
     """
+    # Not at the top: the names are to be read without torch.
+    from gsebo.bilevel.hypergradient import Hypergradient
+
     if isinstance(hypergradient, Hypergradient):
         return hypergradient
     build = lookup("hypergradient", hypergradient, HYPERGRADIENTS)
@@ -105,3 +61,12 @@ def make_hypergradient(
             "none; expected 'reverse' or 'truncated'."
         )
     return build(direct_term=direct_term, horizon=horizon)
+
+
+def make_optimizer(name: str, lr: float) -> "Optimizer":
+    """Build the optimiser called ``name`` with learning rate ``lr``.
+
+    >>> make_optimizer("Adam", 0.01).init({}).count
+    0
+    """
+    return lookup("optimizer", name, OPTIMIZERS)(lr)

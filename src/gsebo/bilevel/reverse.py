@@ -190,3 +190,13 @@ def _walk_back(
         gamma, sigma, alpha = pull_back(optimizer, transition, alpha, sigma)
         pulled = derivatives.pull_back(transition.weights, number, gamma)
         alpha = add(alpha, pulled)
+
+
+def reverse(direct_term: bool = True, horizon: int | None = None) -> Reverse:
+    """Store the iterates and replay the steps; keep the graphs of those that fit."""
+    return Reverse(direct_term=direct_term, horizon=horizon, kept_graphs=None)
+
+
+def truncated(direct_term: bool = True, horizon: int = 5) -> Reverse:
+    """Truncated backpropagation (Shaban et al., 2019): reverse with a horizon."""
+    return reverse(direct_term=direct_term, horizon=horizon)

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gsebo.data import edges_appended, noise_parts
-from gsebo.data.noise.kinds import LABELS
+from gsebo.data.noise.registry import LABELS
 from gsebo.errors import InvalidInput, escaped
 from gsebo.experiments.engine import Batch
 from gsebo.experiments.result import Curves, EdgeGroups, Result, edge_outcome

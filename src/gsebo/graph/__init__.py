@@ -1,9 +1,16 @@
 """Graphs as arrays, in memory or mapped from disk, and parts of them."""
 
-from gsebo.graph.arrays import CanonicalGraph as CanonicalGraph
-from gsebo.graph.arrays import canonicalise as canonicalise
-from gsebo.graph.features import normalise_rows as normalise_rows
-from gsebo.graph.graph import Graph as Graph
-from gsebo.graph.graph import as_graph as as_graph
-from gsebo.graph.topology import Propagation as Propagation
-from gsebo.graph.topology import Topology as Topology
+from typing import TYPE_CHECKING
+
+from gsebo.lazy import make_lazy
+
+if TYPE_CHECKING:
+    from gsebo.graph.arrays import CanonicalGraph as CanonicalGraph
+    from gsebo.graph.arrays import canonicalise as canonicalise
+    from gsebo.graph.features import normalise_rows as normalise_rows
+    from gsebo.graph.graph import Graph as Graph
+    from gsebo.graph.graph import as_graph as as_graph
+    from gsebo.graph.topology import Propagation as Propagation
+    from gsebo.graph.topology import Topology as Topology
+
+make_lazy(__name__)

@@ -1,19 +1,24 @@
 """The samplers by name."""
 
+from typing import TYPE_CHECKING
+
 from gsebo.errors import InvalidInput
-from gsebo.loader.cluster import PartitionSampler
-from gsebo.loader.neighbor import NeighbourSampler
-from gsebo.loader.sampler import Sampler
+from gsebo.lazy import Registry
 from gsebo.lookup import lookup
 
-SAMPLERS: dict[str, type[Sampler]] = {
-    "neighbour": NeighbourSampler,
-    "neighbor": NeighbourSampler,
-    "partition": PartitionSampler,
-}
+if TYPE_CHECKING:
+    from gsebo.loader.sampler import Sampler
+
+SAMPLERS: Registry[type["Sampler"]] = Registry(
+    {
+        "neighbour": "gsebo.loader.neighbor:NeighbourSampler",
+        "neighbor": "gsebo.loader.neighbor:NeighbourSampler",
+        "partition": "gsebo.loader.cluster:PartitionSampler",
+    }
+)
 
 
-def make_sampler(sampler: str | Sampler) -> Sampler:
+def make_sampler(sampler: "str | Sampler") -> "Sampler":
     """Build a sampler by name; a sampler is returned as it is.
 
     >>> make_sampler("neighbour")
@@ -22,6 +27,9 @@ def make_sampler(sampler: str | Sampler) -> Sampler:
     Args:
         sampler: A name of ``SAMPLERS``, or a sampler.
     """
+    # Not at the top: the names are to be read without torch.
+    from gsebo.loader.sampler import Sampler
+
     if isinstance(sampler, Sampler):
         return sampler
     if not isinstance(sampler, str):

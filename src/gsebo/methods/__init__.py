@@ -1,28 +1,35 @@
 """Estimators: one paper or control each."""
 
-from gsebo.methods.amortised import Amortised as Amortised
-from gsebo.methods.auto.auto import Auto as Auto
-from gsebo.methods.base import GraphClassifier as GraphClassifier
-from gsebo.methods.baselines.adaedge import AdaEdge as AdaEdge
-from gsebo.methods.baselines.bgcn import BGCN as BGCN
-from gsebo.methods.baselines.dropedge import DropEdge as DropEdge
-from gsebo.methods.baselines.gaug_m import GAugM as GAugM
-from gsebo.methods.baselines.gaug_o import GAugO as GAugO
-from gsebo.methods.baselines.idgl import IDGL as IDGL
-from gsebo.methods.baselines.lds import LDS as LDS
-from gsebo.methods.baselines.magna import MAGNA as MAGNA
-from gsebo.methods.baselines.neuralsparse import NeuralSparse as NeuralSparse
-from gsebo.methods.baselines.prognn import ProGNN as ProGNN
-from gsebo.methods.baselines.ptdnet import PTDNet as PTDNet
-from gsebo.methods.baselines.vgcn import VGCN as VGCN
-from gsebo.methods.check import check_hypergradient as check_hypergradient
-from gsebo.methods.controls import Frozen as Frozen
-from gsebo.methods.controls import MLPControl as MLPControl
-from gsebo.methods.controls import Retrain as Retrain
-from gsebo.methods.controls import SingleLevel as SingleLevel
-from gsebo.methods.controls import TrainVal as TrainVal
-from gsebo.methods.controls import Vanilla as Vanilla
-from gsebo.methods.files.persistence import load_model as load_model
-from gsebo.methods.gsebo import GSEBO as GSEBO
-from gsebo.methods.registry import METHODS as METHODS
-from gsebo.methods.registry import MethodInfo as MethodInfo
+from typing import TYPE_CHECKING
+
+from gsebo.lazy import make_lazy
+
+if TYPE_CHECKING:
+    from gsebo.methods.amortised import Amortised as Amortised
+    from gsebo.methods.auto.auto import Auto as Auto
+    from gsebo.methods.base import GraphClassifier as GraphClassifier
+    from gsebo.methods.baselines.adaedge import AdaEdge as AdaEdge
+    from gsebo.methods.baselines.bgcn import BGCN as BGCN
+    from gsebo.methods.baselines.dropedge import DropEdge as DropEdge
+    from gsebo.methods.baselines.gaug_m import GAugM as GAugM
+    from gsebo.methods.baselines.gaug_o import GAugO as GAugO
+    from gsebo.methods.baselines.idgl import IDGL as IDGL
+    from gsebo.methods.baselines.lds import LDS as LDS
+    from gsebo.methods.baselines.magna import MAGNA as MAGNA
+    from gsebo.methods.baselines.neuralsparse import NeuralSparse as NeuralSparse
+    from gsebo.methods.baselines.prognn import ProGNN as ProGNN
+    from gsebo.methods.baselines.ptdnet import PTDNet as PTDNet
+    from gsebo.methods.baselines.vgcn import VGCN as VGCN
+    from gsebo.methods.check import check_hypergradient as check_hypergradient
+    from gsebo.methods.controls import Frozen as Frozen
+    from gsebo.methods.controls import MLPControl as MLPControl
+    from gsebo.methods.controls import Retrain as Retrain
+    from gsebo.methods.controls import SingleLevel as SingleLevel
+    from gsebo.methods.controls import TrainVal as TrainVal
+    from gsebo.methods.controls import Vanilla as Vanilla
+    from gsebo.methods.files.persistence import load_model as load_model
+    from gsebo.methods.gsebo import GSEBO as GSEBO
+    from gsebo.methods.registry import METHODS as METHODS
+    from gsebo.methods.registry import MethodInfo as MethodInfo
+
+make_lazy(__name__)

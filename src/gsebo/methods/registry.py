@@ -1,31 +1,16 @@
 """The methods by name: one line each."""
 
+import ast
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from gsebo.methods.amortised import Amortised
-from gsebo.methods.auto.auto import Auto
-from gsebo.methods.base import GraphClassifier
-from gsebo.methods.baselines.adaedge import AdaEdge
-from gsebo.methods.baselines.bgcn import BGCN
-from gsebo.methods.baselines.dropedge import DropEdge
-from gsebo.methods.baselines.gaug_m import GAugM
-from gsebo.methods.baselines.gaug_o import GAugO
-from gsebo.methods.baselines.idgl import IDGL
-from gsebo.methods.baselines.lds import LDS
-from gsebo.methods.baselines.magna import MAGNA
-from gsebo.methods.baselines.neuralsparse import NeuralSparse
-from gsebo.methods.baselines.prognn import ProGNN
-from gsebo.methods.baselines.ptdnet import PTDNet
-from gsebo.methods.baselines.vgcn import VGCN
-from gsebo.methods.controls import (
-    Frozen,
-    MLPControl,
-    Retrain,
-    SingleLevel,
-    TrainVal,
-    Vanilla,
-)
-from gsebo.methods.gsebo import GSEBO
+from gsebo.lazy import definition, imported, imports_in, source_of
+
+if TYPE_CHECKING:
+    from gsebo.methods.base import GraphClassifier
 
 
 @dataclass(frozen=True)
@@ -33,145 +18,229 @@ class MethodInfo:
     """What ``gsebo list methods`` shows.
 
     Attributes:
-        estimator: The class.
+        place: The class of the estimator, or ``"MODULE:NAME"`` of it.
         description: One line.
         paper: Where it was proposed.
         cost: Memory and time, beside those of the network itself.
         dense: Whether a fit is matrices of all pairs of nodes, or otherwise so much
             arithmetic that a GPU pays even on small graphs.
+        backbones: Names of the networks that it works with; empty for any.
     """
 
-    estimator: type[GraphClassifier]
+    place: "str | type[GraphClassifier]"
     description: str
     paper: str
     cost: str = "the network itself"
     dense: bool = False
+    backbones: tuple[str, ...] = ()
 
     @property
-    def backbones(self) -> tuple[str, ...]:
-        """Names of the networks that it works with; empty for any."""
-        return self.estimator.supported_backbones
+    def estimator(self) -> "type[GraphClassifier]":
+        """The class."""
+        kind: type[GraphClassifier] = imported(self.place)
+        return kind
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """Every parameter of the constructor with its default, by name."""
+        return _defaults(self.place)
+
+
+@cache
+def _defaults(place: "str | type[GraphClassifier]") -> Mapping[str, Any]:
+    """Read them from the source, where they stand as they are; else ask the class."""
+    try:
+        found = _declared(*str(place).split(":"))
+    except (AttributeError, ModuleNotFoundError, TypeError, ValueError):
+        found = imported(place)().get_params(deep=False)
+    return MappingProxyType(dict(sorted(found.items())))
+
+
+_BASE = "gsebo.methods.base:GraphClassifier"
+
+
+def _declared(module: str, name: str) -> dict[str, Any]:
+    """Parameters and defaults of a class, by its source and that of its first base.
+
+    Raises:
+        AttributeError: The class, or one that it inherits from, is not there.
+        ValueError: A default is no literal.
+    """
+    if f"{module}:{name}" == _BASE:
+        return {}
+    kind = definition(module, name)
+    if not isinstance(kind, ast.ClassDef):
+        raise TypeError(f"{module}:{name} is no class")
+    for line in kind.body:
+        if isinstance(line, ast.FunctionDef) and line.name == "__init__":
+            return _of_arguments(line.args)
+    base = ast.unparse(kind.bases[0])
+    place = imports_in(source_of(module).body).get(base, f"{module}:{base}")
+    return _declared(*place.split(":")) | _of_fields(kind)
+
+
+def _of_arguments(arguments: ast.arguments) -> dict[str, Any]:
+    plain = zip(reversed(arguments.args), reversed(arguments.defaults), strict=False)
+    named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    return {
+        each.arg: ast.literal_eval(default)
+        for each, default in (*plain, *named)
+        if default is not None
+    }
+
+
+def _of_fields(kind: ast.ClassDef) -> dict[str, Any]:
+    """Those of a dataclass: ``name: type = default``, or ``field(default=default)``."""
+    found = {}
+    for line in kind.body:
+        if not isinstance(line, ast.AnnAssign) or line.value is None:
+            continue
+        if ast.unparse(line.annotation).startswith("ClassVar"):
+            continue
+        value = line.value
+        if isinstance(value, ast.Call):
+            (value,) = (one.value for one in value.keywords if one.arg == "default")
+        found[ast.unparse(line.target)] = ast.literal_eval(value)
+    return found
 
 
 METHODS: dict[str, MethodInfo] = {
     "gsebo": MethodInfo(
-        GSEBO,
+        "gsebo.methods.gsebo:GSEBO",
         "edge strengths by the hypergradient of validation loss",
         "Graph Structure Learning with Bi-level Optimization",
         cost="O(edges); 3 to 4 times the network's training",
     ),
     "amortised": MethodInfo(
-        Amortised,
+        "gsebo.methods.amortised:Amortised",
         "edge strengths by one learned function of both ends, also for new nodes",
         "this project, after Graph Structure Learning with Bi-level Optimization",
         cost="O(edges); 10 to 15 times the network's training",
     ),
-    "vanilla": MethodInfo(Vanilla, "the backbone on the given graph", "-"),
+    "vanilla": MethodInfo(
+        "gsebo.methods.controls:Vanilla", "the backbone on the given graph", "-"
+    ),
     "frozen": MethodInfo(
-        Frozen, "control: GSEBO's schedule, structure fixed", "arXiv 2605.07577"
+        "gsebo.methods.controls:Frozen",
+        "control: GSEBO's schedule, structure fixed",
+        "arXiv 2605.07577",
     ),
     "train_val": MethodInfo(
-        TrainVal, "control: the backbone, taught with the validation labels too", "-"
+        "gsebo.methods.controls:TrainVal",
+        "control: the backbone, taught with the validation labels too",
+        "-",
     ),
     "retrain": MethodInfo(
-        Retrain,
+        "gsebo.methods.controls:Retrain",
         "control: a fresh backbone on what another method has learned",
         "arXiv 2605.07577",
         cost="the other method and the network itself",
     ),
     "single_level": MethodInfo(
-        SingleLevel,
+        "gsebo.methods.controls:SingleLevel",
         "control: edge strengths by the training loss alone",
         "Graph Structure Learning with Bi-level Optimization",
         cost="O(edges)",
     ),
     "auto": MethodInfo(
-        Auto,
+        "gsebo.methods.auto.auto:Auto",
         "the best of several methods, features and lengths, by held-out labels",
         "-",
         cost="about three times that of its candidates together",
     ),
-    "mlp": MethodInfo(MLPControl, "control: no edges at all", "-"),
+    "mlp": MethodInfo(
+        "gsebo.methods.controls:MLPControl",
+        "control: no edges at all",
+        "-",
+        backbones=("mlp",),
+    ),
     "adaedge": MethodInfo(
-        AdaEdge,
+        "gsebo.methods.baselines.adaedge:AdaEdge",
         "sure pairs of one class linked, of two classes cut, and trained again",
         "Measuring and Relieving the Over-smoothing Problem for Graph Neural Networks",
         cost="O(edges + num_add) memory; up to 5 trainings of the network",
     ),
     "gaug_m": MethodInfo(
-        GAugM,
+        "gsebo.methods.baselines.gaug_m:GAugM",
         "unlikely edges removed and likely ones added once, by an auto-encoder",
         "Data Augmentation for Graph Neural Networks",
         cost="O(edges) memory; 200 times O(nodes^2) work in small blocks",
     ),
     "dropedge": MethodInfo(
-        DropEdge,
+        "gsebo.methods.baselines.dropedge:DropEdge",
         "random edges dropped in every training step",
         "DropEdge: Towards Deep Graph Convolutional Networks on Node Classification",
         cost="O(edges) per step, beside the network",
     ),
     "neuralsparse": MethodInfo(
-        NeuralSparse,
+        "gsebo.methods.baselines.neuralsparse:NeuralSparse",
         "the k best neighbours of each node, by a network on the features",
         "Robust Graph Representation Learning via Neural Sparsification",
         cost="O(32 edges) memory; sorts the edges in every step",
     ),
     "magna": MethodInfo(
-        MAGNA,
+        "gsebo.methods.baselines.magna:MAGNA",
         "its own network: attention diffused over several hops",
         "Multi-hop Attention Graph Neural Networks",
         cost="O(heads x edges) memory per hop; sorts the edges in every layer",
         dense=True,
+        backbones=("magna",),
     ),
     "ptdnet": MethodInfo(
-        PTDNet,
+        "gsebo.methods.baselines.ptdnet:PTDNet",
         "a network for each layer prunes edges, towards few and low rank",
         "Learning to Drop: Robust Graph Neural Network via Topological Denoising",
         cost="O(edges) memory; several passes of the network per step",
+        backbones=("gcn", "gat", "sage", "sage-gcn", "jk", "jk-sage"),
     ),
     "bgcn": MethodInfo(
-        BGCN,
+        "gsebo.methods.baselines.bgcn:BGCN",
         "graphs drawn from a block model, predictions averaged over them",
         "Bayesian Graph Convolutional Neural Networks for Semi-supervised "
         "Classification",
         cost="O(edges) memory, and the weights of 60 epochs; 2000 fitting steps",
+        backbones=("gcn",),
     ),
     "gaug_o": MethodInfo(
-        GAugO,
+        "gsebo.methods.baselines.gaug_o:GAugO",
         "training on graphs drawn from an edge predictor that learns along",
         "Data Augmentation for Graph Neural Networks",
         cost="O(nodes²) memory and time per step, times the heads of a GAT",
         dense=True,
     ),
     "vgcn": MethodInfo(
-        VGCN,
+        "gsebo.methods.baselines.vgcn:VGCN",
         "a distribution over graphs, from the given graph or nearest neighbours",
         "Variational Inference for Graph Convolutional Networks in the Absence of "
         "Graph Data and Adversarial Settings",
         cost="O(samples x nodes^2) memory and time per step",
         dense=True,
+        backbones=("gcn",),
     ),
     "idgl": MethodInfo(
-        IDGL,
+        "gsebo.methods.baselines.idgl:IDGL",
         "graphs from learned similarities of features and embeddings, in turns",
         "Iterative Deep Graph Learning for Graph Neural Networks: Better and Robust "
         "Node Embeddings",
         cost="O(iterations x nodes^2) memory, and O(heads x features x nodes^2) time "
         "per step",
         dense=True,
+        backbones=("gcn",),
     ),
     "lds": MethodInfo(
-        LDS,
+        "gsebo.methods.baselines.lds:LDS",
         "edge probabilities by the hypergradient of validation loss",
         "Learning Discrete Structures for Graph Neural Networks",
         cost="O(nodes^2) memory, 34 matrices; up to 400 such steps per episode",
         dense=True,
+        backbones=("gcn",),
     ),
     "prognn": MethodInfo(
-        ProGNN,
+        "gsebo.methods.baselines.prognn:ProGNN",
         "a sparse, low-rank and smooth graph near the given one",
         "Graph Structure Learning for Robust Graph Neural Networks",
         cost="O(nodes^2) memory, 28 matrices; O(nodes^3) work per epoch",
         dense=True,
+        backbones=("gcn",),
     ),
 }

@@ -2,23 +2,18 @@
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
-
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from gsebo.errors import InvalidInput
+from gsebo.lazy import imported
 from gsebo.lookup import normalise
-from gsebo.nn.base import Backbone
-from gsebo.nn.gat import GAT
-from gsebo.nn.gcn import GCN
-from gsebo.nn.jk import JKNet
-from gsebo.nn.magna import MAGNANet
-from gsebo.nn.mlp import MLP
-from gsebo.nn.pyg.adapter import PyGBackbone
-from gsebo.nn.pyg.build import build_pyg_module, construct, no_options, pyg_class
-from gsebo.nn.sage import SAGE
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from gsebo.nn.base import Backbone
 
 
 @dataclass(frozen=True)
@@ -26,50 +21,65 @@ class BackboneInfo:
     """How a backbone is built and what it is.
 
     Attributes:
-        build: Takes the sizes and, as keywords, the options.
+        place: The class, or ``"MODULE:NAME"`` of it, or whatever takes the sizes and,
+            as keywords, the options.
         description: One line.
         paper: Where it was proposed.
+        options: Those that the name stands for.
     """
 
-    build: Callable[..., Backbone]
+    place: "str | Callable[..., Backbone]"
     description: str
     paper: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def build(self) -> "Callable[..., Backbone]":
+        """Takes the sizes and, as keywords, the options."""
+        network: Callable[..., Backbone] = imported(self.place)
+        return partial(network, **self.options) if self.options else network
 
 
 BACKBONES: dict[str, BackboneInfo] = {
-    "gcn": BackboneInfo(GCN, "graph convolutions", "Kipf and Welling, ICLR 2017"),
+    "gcn": BackboneInfo(
+        "gsebo.nn.gcn:GCN", "graph convolutions", "Kipf and Welling, ICLR 2017"
+    ),
     "gat": BackboneInfo(
-        GAT, "attention over neighbours", "Veličković et al., ICLR 2018"
+        "gsebo.nn.gat:GAT", "attention over neighbours", "Veličković et al., ICLR 2018"
     ),
     "sage": BackboneInfo(
-        SAGE,
+        "gsebo.nn.sage:SAGE",
         "mean of the neighbours beside the node itself",
         "Hamilton et al., NeurIPS 2017",
     ),
     "sage-gcn": BackboneInfo(
-        partial(SAGE, aggregator="gcn"),
+        "gsebo.nn.sage:SAGE",
         "mean of the neighbours and the node itself",
         "Hamilton et al., NeurIPS 2017",
+        {"aggregator": "gcn"},
     ),
     "jk": BackboneInfo(
-        JKNet,
+        "gsebo.nn.jk:JKNet",
         "graph convolutions, all layers seen by the read-out",
         "Xu et al., ICML 2018",
     ),
     "jk-sage": BackboneInfo(
-        partial(JKNet, convolution="sage"),
+        "gsebo.nn.jk:JKNet",
         "GraphSAGE (gcn), all layers seen by the read-out",
         "Xu et al., ICML 2018",
+        {"convolution": "sage"},
     ),
     "magna": BackboneInfo(
-        MAGNANet, "attention diffused over several hops", "Wang et al., IJCAI 2021"
+        "gsebo.nn.magna:MAGNANet",
+        "attention diffused over several hops",
+        "Wang et al., IJCAI 2021",
     ),
-    "mlp": BackboneInfo(MLP, "no edges: the control", "-"),
+    "mlp": BackboneInfo("gsebo.nn.mlp:MLP", "no edges: the control", "-"),
 }
 
 
 def make_backbone(
-    spec: str | type[nn.Module] | nn.Module,
+    spec: "str | type[nn.Module] | nn.Module",
     *,
     in_channels: int,
     hidden_channels: int,
@@ -77,7 +87,7 @@ def make_backbone(
     num_layers: int,
     dropout: float,
     options: Mapping[str, Any] | None = None,
-) -> Backbone:
+) -> "Backbone":
     """Build a backbone; the caller has set torch's seed.
 
     Args:
@@ -95,6 +105,11 @@ def make_backbone(
     >>> type(make_backbone("gcn", **sizes, num_layers=2, dropout=0.5)).__name__
     'GCN'
     """
+    # Not at the top: the names are to be read without torch.
+    from gsebo.nn.base import Backbone
+    from gsebo.nn.pyg.adapter import PyGBackbone
+    from gsebo.nn.pyg.build import build_pyg_module, construct, no_options, pyg_class
+
     if hidden_channels < 1 or num_layers < 1:
         raise InvalidInput(
             f"hidden_channels is {hidden_channels} and num_layers is {num_layers}, "

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gsebo.data import NOISE_KINDS, NoiseSpec, noise_parts
-from gsebo.data.noise.kinds import INTER_CLASS
+from gsebo.data.noise.registry import INTER_CLASS
 from gsebo.experiments import Cell, Plan, Recipe, Result, Store, Tuning, make_plan
 from gsebo.experiments.expand import places
 from gsebo.experiments.result import GroupName, GroupOutcome

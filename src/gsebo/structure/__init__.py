@@ -1,10 +1,17 @@
 """What the strength of an edge is."""
 
-from gsebo.structure.amortised import AmortisedStrength as AmortisedStrength
-from gsebo.structure.base import Fixed as Fixed
-from gsebo.structure.base import Ground as Ground
-from gsebo.structure.base import Predictions as Predictions
-from gsebo.structure.base import Structure as Structure
-from gsebo.structure.edge_strength import EdgeStrength as EdgeStrength
-from gsebo.structure.registry import STRUCTURES as STRUCTURES
-from gsebo.structure.registry import make_structure as make_structure
+from typing import TYPE_CHECKING
+
+from gsebo.lazy import make_lazy
+
+if TYPE_CHECKING:
+    from gsebo.structure.amortised import AmortisedStrength as AmortisedStrength
+    from gsebo.structure.base import Fixed as Fixed
+    from gsebo.structure.base import Ground as Ground
+    from gsebo.structure.base import Predictions as Predictions
+    from gsebo.structure.base import Structure as Structure
+    from gsebo.structure.edge_strength import EdgeStrength as EdgeStrength
+    from gsebo.structure.registry import STRUCTURES as STRUCTURES
+    from gsebo.structure.registry import make_structure as make_structure
+
+make_lazy(__name__)

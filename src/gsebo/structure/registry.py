@@ -2,21 +2,27 @@
 
 import copy
 from inspect import signature
+from typing import TYPE_CHECKING
 
 from gsebo.errors import InvalidInput
+from gsebo.lazy import Registry
 from gsebo.lookup import lookup
-from gsebo.structure.amortised import AmortisedStrength
-from gsebo.structure.base import Fixed, Structure
-from gsebo.structure.edge_strength import EdgeStrength
 
-STRUCTURES: dict[str, type[Structure]] = {
-    "edge": EdgeStrength,
-    "amortised": AmortisedStrength,
-    "fixed": Fixed,
-}
+if TYPE_CHECKING:
+    from gsebo.structure.base import Structure
+
+STRUCTURES: Registry[type["Structure"]] = Registry(
+    {
+        "edge": "gsebo.structure.edge_strength:EdgeStrength",
+        "amortised": "gsebo.structure.amortised:AmortisedStrength",
+        "fixed": "gsebo.structure.base:Fixed",
+    }
+)
 
 
-def make_structure(structure: str | type | Structure, **options: object) -> Structure:
+def make_structure(
+    structure: "str | type | Structure", **options: object
+) -> "Structure":
     """Build a structure from a name or a class; an instance is copied.
 
     Args:
@@ -24,6 +30,9 @@ def make_structure(structure: str | type | Structure, **options: object) -> Stru
             options.
         options: Arguments for those constructors that take them.
     """
+    # Not at the top: the names are to be read without torch.
+    from gsebo.structure.base import Structure
+
     if isinstance(structure, Structure):
         return copy.deepcopy(structure)
     if isinstance(structure, str):

@@ -12,9 +12,8 @@ from urllib.request import urlopen
 import numpy as np
 
 from gsebo.data.datasets.locate import Where, cache_folder, locate
-from gsebo.data.datasets.registry import DATASETS, DatasetInfo, RawFile
+from gsebo.data.datasets.registry import DATASETS, GENERATED, DatasetInfo, RawFile
 from gsebo.data.formats.npz import MASK_TABLES, MASKS, load_npz, save_npz
-from gsebo.data.synthetic.planted import GENERATED
 from gsebo.errors import InvalidInput
 from gsebo.graph.features import features_to_csr, normalise_rows, whole_numbers
 from gsebo.graph.graph import Graph

@@ -5,15 +5,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gsebo.data.datasets.raw import (
-    convert_air_usa,
-    convert_citeseer,
-    convert_cora,
-    convert_pubmed,
-    convert_terrorist,
-)
-from gsebo.graph.graph import Graph
+from gsebo.lazy import imported
+
+if TYPE_CHECKING:
+    from gsebo.graph.graph import Graph
+
+_Converter = Callable[[Mapping[str, bytes]], "Graph"]
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,9 @@ class DatasetInfo:
     Attributes:
         name: Its name, also that of its ``.npz``.
         description: What nodes, edges and classes are.
-        convert: Makes the graph from the contents of the raw files; without it, the
-            dataset cannot be downloaded and is taken from where ``NAME.npz`` lies.
+        converter: Makes the graph from the contents of the raw files, or
+            ``"MODULE:NAME"`` of it; without, the dataset cannot be downloaded and is
+            taken from where ``NAME.npz`` lies.
         num_nodes: Number of nodes.
         num_edges: Number of undirected edges.
         num_features: Number of features.
@@ -57,7 +57,7 @@ class DatasetInfo:
 
     name: str
     description: str
-    convert: Callable[[Mapping[str, bytes]], Graph] | None
+    converter: str | _Converter | None
     num_nodes: int
     num_edges: int
     num_features: int
@@ -69,9 +69,15 @@ class DatasetInfo:
     default_split: str = "file"
 
     @property
+    def convert(self) -> _Converter | None:
+        """Makes the graph from the contents of the raw files."""
+        converter: _Converter | None = imported(self.converter)
+        return converter
+
+    @property
     def raw_files(self) -> tuple[RawFile, ...]:
         """The files the converter needs; none without a converter."""
-        return () if self.convert is None else _manifest()[self.name]
+        return () if self.converter is None else _manifest()[self.name]
 
 
 @cache
@@ -99,7 +105,7 @@ DATASETS: dict[str, DatasetInfo] = {
         DatasetInfo(
             name="cora",
             description="papers on machine learning, citations, topic",
-            convert=convert_cora,
+            converter="gsebo.data.datasets.raw:convert_cora",
             num_nodes=2708,
             num_edges=5278,
             num_features=1433,
@@ -112,7 +118,7 @@ DATASETS: dict[str, DatasetInfo] = {
         DatasetInfo(
             name="citeseer",
             description="papers on computer science, citations, field",
-            convert=convert_citeseer,
+            converter="gsebo.data.datasets.raw:convert_citeseer",
             num_nodes=3327,
             num_edges=4552,
             num_features=3703,
@@ -125,7 +131,7 @@ DATASETS: dict[str, DatasetInfo] = {
         DatasetInfo(
             name="terrorist",
             description="terrorist attacks, same place, kind of attack",
-            convert=convert_terrorist,
+            converter="gsebo.data.datasets.raw:convert_terrorist",
             num_nodes=1293,
             num_edges=3172,
             num_features=106,
@@ -138,7 +144,7 @@ DATASETS: dict[str, DatasetInfo] = {
         DatasetInfo(
             name="air-usa",
             description="airports of the USA, flights, activity of the airport",
-            convert=convert_air_usa,
+            converter="gsebo.data.datasets.raw:convert_air_usa",
             num_nodes=1190,
             num_edges=13599,
             num_features=238,
@@ -151,7 +157,7 @@ DATASETS: dict[str, DatasetInfo] = {
         DatasetInfo(
             name="pubmed",
             description="papers on diabetes, citations, type of diabetes",
-            convert=convert_pubmed,
+            converter="gsebo.data.datasets.raw:convert_pubmed",
             num_nodes=19717,
             num_edges=44324,
             num_features=500,
@@ -164,7 +170,7 @@ DATASETS: dict[str, DatasetInfo] = {
         DatasetInfo(
             name="amazon-computers",
             description="computer goods of Amazon, bought together, category",
-            convert=None,
+            converter=None,
             num_nodes=13752,
             num_edges=245861,
             num_features=767,
@@ -178,7 +184,7 @@ DATASETS: dict[str, DatasetInfo] = {
         DatasetInfo(
             name="minesweeper",
             description="cells of a drawn board of 100 by 100, neighbours, mine or not",
-            convert=None,
+            converter=None,
             num_nodes=10000,
             num_edges=39402,
             num_features=7,
@@ -192,7 +198,7 @@ DATASETS: dict[str, DatasetInfo] = {
         DatasetInfo(
             name="texas",
             description="web pages of the University of Texas, links, kind of page",
-            convert=None,
+            converter=None,
             num_nodes=183,
             num_edges=279,
             num_features=1703,
@@ -206,7 +212,7 @@ DATASETS: dict[str, DatasetInfo] = {
         DatasetInfo(
             name="wordnet-lexname",
             description="meanings of English words, relations, lexicographer's file",
-            convert=None,
+            converter=None,
             num_nodes=117659,
             num_edges=174582,
             num_features=3000,
@@ -220,7 +226,7 @@ DATASETS: dict[str, DatasetInfo] = {
         DatasetInfo(
             name="blogcatalog",
             description="bloggers, followers, interest",
-            convert=None,
+            converter=None,
             num_nodes=5196,
             num_edges=171743,
             num_features=8189,
@@ -233,7 +239,7 @@ DATASETS: dict[str, DatasetInfo] = {
         DatasetInfo(
             name="flickr",
             description="users who share photographs, contacts, group joined",
-            convert=None,
+            converter=None,
             num_nodes=7575,
             num_edges=239738,
             num_features=12047,
@@ -244,4 +250,42 @@ DATASETS: dict[str, DatasetInfo] = {
             digest="bf45aff8556083d137fcce99e09bcf62413cf17b46c86d820cb2fae59b459b4b",
         ),
     )
+}
+
+
+@dataclass(frozen=True)
+class GeneratedInfo:
+    """A graph that is the same wherever it is drawn.
+
+    Attributes:
+        place: Draws it, or ``"MODULE:NAME"`` of what does.
+        description: What it is.
+        num_nodes: Number of nodes.
+        num_edges: Number of undirected edges.
+        num_features: Number of features.
+        num_classes: Number of classes.
+    """
+
+    place: str | Callable[[], "Graph"]
+    description: str
+    num_nodes: int
+    num_edges: int
+    num_features: int
+    num_classes: int
+
+    def make(self) -> "Data":
+        """Draw it."""
+        drawn: Data = imported(self.place)()
+        return drawn
+
+
+GENERATED: dict[str, GeneratedInfo] = {
+    "planted": GeneratedInfo(
+        "gsebo.data.synthetic.planted:planted",
+        "two communities, 30 % wrong edges",
+        num_nodes=400,
+        num_edges=1600,
+        num_features=32,
+        num_classes=2,
+    ),
 }

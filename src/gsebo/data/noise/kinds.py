@@ -1,17 +1,15 @@
-"""What can be wrong with a graph: kinds of noise by name, and how much of each."""
+"""What can be wrong with a graph: edges, features and labels."""
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gsebo.data.noise.inter_class import add_inter_class_edges, add_pairs, pair_keys
+from gsebo.data.noise.inter_class import add_pairs, pair_keys
 from gsebo.data.seeding import seeded_generator, sorted_distinct
-from gsebo.data.validate import require_graph, sized
+from gsebo.data.validate import sized
 from gsebo.errors import InvalidInput
 from gsebo.graph.features import (
     csr_tensor,
@@ -20,7 +18,6 @@ from gsebo.graph.features import (
     whole_numbers,
 )
 from gsebo.graph.graph import Graph
-from gsebo.lookup import own_name
 
 
 def share_of(percent: int, total: int) -> int:
@@ -244,46 +241,6 @@ def replace_labels(data: Graph, percent: int, seed: int = 0) -> Graph:
     noisy = copy(data)
     noisy.y = torch.from_numpy(labels).to(data.y)
     return noisy
-
-
-NoiseSpec = int | str
-"""A number of inter-class edges, or ``KIND:LEVEL``."""
-
-
-@dataclass(frozen=True)
-class NoiseKind:
-    """One way to disturb a graph.
-
-    Attributes:
-        apply: Takes the graph, the level and the seed.
-        words: What there is so much of.
-        in_percent: Whether levels are percentages; else they are numbers of edges that
-            are appended.
-    """
-
-    apply: Callable[[Graph, int, int], Graph]
-    words: str
-    in_percent: bool = True
-
-
-INTER_CLASS = "inter_class"
-LABELS = "labels"
-NOISE_KINDS = {
-    INTER_CLASS: NoiseKind(add_inter_class_edges, "false edges", in_percent=False),
-    "random": NoiseKind(add_random_edges, "random edges", in_percent=False),
-    "removed": NoiseKind(remove_edges, "edges removed"),
-    "features": NoiseKind(shuffle_features, "features shuffled"),
-    LABELS: NoiseKind(replace_labels, "labels replaced"),
-}
-"""Kinds of noise by name."""
-
-_LEVEL = re.compile(r"[0-9]{1,15}")
-
-
-def apply_noise(data: Graph, noise: NoiseSpec, seed: int = 0) -> Graph:
-    """Return a copy of a graph with noise; the same for the same seed.
-
-    ===================  ============================================================
     noise                what it does
     ===================  ============================================================
     ``1000``             :func:`add_inter_class_edges`, as ``"inter_class:1000"``
@@ -374,3 +331,4 @@ def edges_appended(noise: NoiseSpec) -> int:
     """
     kind, level = noise_parts(noise)
     return 0 if NOISE_KINDS[kind].in_percent else level
+=======

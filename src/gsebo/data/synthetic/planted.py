@@ -1,8 +1,6 @@
 """Labelled random graphs of any size, with power-law degrees and a set homophily."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -201,19 +199,6 @@ def _check_shape(
         raise InvalidInput(f"homophily={homophily}: expected a share from 0 to 1.")
 
 
-@dataclass(frozen=True)
-class GeneratedInfo:
-    """A graph that is the same wherever it is drawn.
-
-    Attributes:
-        description: What it is.
-        make: Draws it.
-    """
-
-    description: str
-    make: Callable[[], Graph]
-
-
 def planted() -> Graph:
     """Two communities of 200 nodes; 30 % of the edges join the wrong ones.
 
@@ -230,8 +215,3 @@ def planted() -> Graph:
         split="random:10/20/70",
         seed=0,
     )
-
-
-GENERATED: dict[str, GeneratedInfo] = {
-    "planted": GeneratedInfo("two communities, 30 % wrong edges", planted),
-}

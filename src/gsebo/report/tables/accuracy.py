@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gsebo.data import NoiseSpec, level_in_words
-from gsebo.data.noise.kinds import INTER_CLASS
+from gsebo.data.noise.registry import INTER_CLASS
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Cell
 from gsebo.report.evidence import (

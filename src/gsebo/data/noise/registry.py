@@ -1,0 +1,157 @@
+"""The kinds of noise by name, and how much of each."""
+
+import re
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gsebo.errors import InvalidInput
+from gsebo.lazy import imported
+from gsebo.lookup import own_name
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+NoiseSpec = int | str
+"""A number of inter-class edges, or ``KIND:LEVEL``."""
+
+
+@dataclass(frozen=True)
+class NoiseKind:
+    """One way to disturb a graph.
+
+    Attributes:
+        place: ``"MODULE:NAME"`` of the function that takes the graph, the level and
+            the seed, or the function itself.
+        words: What there is so much of.
+        in_percent: Whether levels are percentages; else they are numbers of edges that
+            are appended.
+    """
+
+    place: str | Callable[["Data", int, int], "Data"]
+    words: str
+    in_percent: bool = True
+
+    def apply(self, data: "Data", level: int, seed: int) -> "Data":
+        """Return a disturbed copy of a graph."""
+        disturbed: Data = imported(self.place)(data, level, seed)
+        return disturbed
+
+
+INTER_CLASS = "inter_class"
+LABELS = "labels"
+NOISE_KINDS = {
+    INTER_CLASS: NoiseKind(
+        "gsebo.data.noise.inter_class:add_inter_class_edges",
+        "false edges",
+        in_percent=False,
+    ),
+    "random": NoiseKind(
+        "gsebo.data.noise.kinds:add_random_edges", "random edges", in_percent=False
+    ),
+    "removed": NoiseKind("gsebo.data.noise.kinds:remove_edges", "edges removed"),
+    "features": NoiseKind(
+        "gsebo.data.noise.kinds:shuffle_features", "features shuffled"
+    ),
+    LABELS: NoiseKind("gsebo.data.noise.kinds:replace_labels", "labels replaced"),
+}
+"""Kinds of noise by name."""
+
+_LEVEL = re.compile(r"[0-9]{1,15}")
+
+
+def apply_noise(data: "Data", noise: NoiseSpec, seed: int = 0) -> "Data":
+    """Return a copy of a graph with noise; the same for the same seed.
+
+    ===================  ============================================================
+    noise                what it does
+    ===================  ============================================================
+    ``1000``             :func:`add_inter_class_edges`, as ``"inter_class:1000"``
+    ``"random:1000"``    :func:`add_random_edges`
+    ``"removed:30"``     :func:`remove_edges`, 30 % of them
+    ``"features:30"``    :func:`shuffle_features`, 30 % of the entries of each column
+    ``"labels:30"``      :func:`replace_labels`, 30 % of those that are learned from
+    ===================  ============================================================
+
+    Raises:
+        InvalidInput: There is no such noise, or the graph is not made for it.
+    """
+    kind, level = noise_parts(noise)
+    imported("gsebo.data.validate:require_graph")(data)
+    return NOISE_KINDS[kind].apply(data, level, seed) if level else copy(data)
+
+
+def noise_spec(given: object, name: str = "noise") -> NoiseSpec:
+    """Check what a user gave and return its one form.
+
+    >>> noise_spec("Removed:30"), noise_spec("inter_class:7"), noise_spec("labels:0")
+    ('removed:30', 7, 0)
+
+    Args:
+        given: A number or a text.
+        name: What to call it in a message.
+
+    Raises:
+        InvalidInput: It is no noise.
+    """
+    text = str(given).strip() if type(given) in (int, str) else ""
+    kind, colon, level = text.rpartition(":")
+    kind = own_name(name, kind, NOISE_KINDS) if colon else INTER_CLASS
+    if not _LEVEL.fullmatch(level):
+        raise InvalidInput(
+            f"{name} {given} given; expected a number of edges between classes, or "
+            f"KIND:LEVEL with one of {', '.join(NOISE_KINDS)}, such as removed:30."
+        )
+    if NOISE_KINDS[kind].in_percent and int(level) > 100:
+        raise InvalidInput(f"{name} {given} given; expected 0 to 100 percent.")
+    # An integer is what stored trials have, and nothing of anything is the same graph.
+    whole = kind == INTER_CLASS or int(level) == 0
+    return int(level) if whole else f"{kind}:{int(level)}"
+
+
+def noise_parts(noise: NoiseSpec) -> tuple[str, int]:
+    """Kind and level.
+
+    >>> noise_parts(5), noise_parts("removed:30")
+    (('inter_class', 5), ('removed', 30))
+
+    Raises:
+        InvalidInput: It is no noise.
+    """
+    spec = noise_spec(noise)
+    if isinstance(spec, int):
+        return INTER_CLASS, spec
+    kind, _, level = spec.partition(":")
+    return kind, int(level)
+
+
+def noise_in_words(noise: NoiseSpec) -> str:
+    """Say how much of what.
+
+    >>> noise_in_words(5), noise_in_words("removed:30")
+    ('5 false edges', '30 % of edges removed')
+    """
+    kind, level = noise_parts(noise)
+    of = "% of " if NOISE_KINDS[kind].in_percent else ""
+    return f"{level} {of}{NOISE_KINDS[kind].words}"
+
+
+def level_in_words(noise: NoiseSpec) -> str:
+    """Say how much; what is no noise at all is 0 of every kind.
+
+    >>> level_in_words(0), level_in_words("random:500"), level_in_words("removed:30")
+    ('0', '500', '30 %')
+    """
+    kind, level = noise_parts(noise)
+    return f"{level} %" if level and NOISE_KINDS[kind].in_percent else str(level)
+
+
+def edges_appended(noise: NoiseSpec) -> int:
+    """How many pairs of nodes were joined, both ways, at the end of the edges.
+
+    >>> edges_appended("random:500"), edges_appended("removed:30")
+    (500, 0)
+    """
+    kind, level = noise_parts(noise)
+    return 0 if NOISE_KINDS[kind].in_percent else level

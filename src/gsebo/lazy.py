@@ -1,0 +1,137 @@
+"""Packages and registries that import what they name when it is asked for.
+
+torch alone takes longer to import than most commands take to run, and a list of names
+needs none of it.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator, MutableMapping
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class _LazyPackage(ModuleType):
+    """A package whose names are imported from their modules when first asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in (places := _places(self.__name__)):
+            setattr(self, name, value := imported(places[name]))
+            return value
+        if not name.startswith("_") and find_spec(f"{self.__name__}.{name}"):
+            return import_module(f"{self.__name__}.{name}")
+        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # A module does not hide what is named like it, as a function often is.
+        if isinstance(value, ModuleType) and name in _places(self.__name__):
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted(vars(self).get("__all__", _places(self.__name__)))
+
+
+def make_lazy(package: str) -> None:
+    """Let a package import its names when they are asked for.
+
+    Its ``__init__`` lists them as imports for type checkers, under ``if
+    TYPE_CHECKING:``, each as ``from MODULE import NAME as PUBLIC_NAME``.
+    """
+    sys.modules[package].__class__ = _LazyPackage
+
+
+def imported(place: Any) -> Any:
+    """Import what has a name in a module.
+
+    >>> imported("math:floor")(2.5)
+    2
+
+    Args:
+        place: ``"MODULE:NAME"``, or the thing itself.
+    """
+    if not isinstance(place, str):
+        return place
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+class Registry(MutableMapping[str, T], Generic[T]):
+    """Things by name, each imported when it is asked for.
+
+    >>> rounding = Registry({"down": "math:floor"})
+    >>> rounding["up"] = "math:ceil"
+    >>> list(rounding), rounding["up"](2.5)
+    (['down', 'up'], 3)
+
+    Args:
+        places: ``"MODULE:NAME"``, or the thing itself, by name.
+    """
+
+    def __init__(self, places: dict[str, str | T]) -> None:
+        self._places = dict(places)
+
+    def __getitem__(self, name: str) -> T:
+        thing: T = imported(self._places[name])
+        return thing
+
+    def __setitem__(self, name: str, place: str | T) -> None:
+        self._places[name] = place
+
+    def __delitem__(self, name: str) -> None:
+        del self._places[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def summary(self, name: str) -> str:
+        """First line of a thing's docstring, read from its source."""
+        place = self._places[name]
+        text = place.__doc__
+        if isinstance(place, str):
+            module, _, own = place.partition(":")
+            text = ast.get_docstring(definition(module, own))
+        return (text or "").strip().partition("\n")[0]
+
+
+@cache
+def source_of(module: str) -> ast.Module:
+    """The source of a module, parsed; the module itself is not imported."""
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(f"no module named {module!r}", name=module)
+    with open(spec.origin, "rb") as file:
+        return ast.parse(file.read())
+
+
+def definition(module: str, name: str) -> ast.ClassDef | ast.FunctionDef:
+    """The source of a class or function of a module."""
+    for line in source_of(module).body:
+        if isinstance(line, ast.ClassDef | ast.FunctionDef) and line.name == name:
+            return line
+    raise AttributeError(f"module {module!r} defines no {name!r}", name=name)
+
+
+def imports_in(body: list[ast.stmt]) -> dict[str, str]:
+    """Where each name comes from that is imported in some lines of source."""
+    return {
+        alias.asname or alias.name: f"{line.module}:{alias.name}"
+        for line in body
+        if isinstance(line, ast.ImportFrom)
+        for alias in line.names
+    }
+
+
+@cache
+def _places(package: str) -> dict[str, str]:
+    """Module and name of everything that a package is to import lazily."""
+    conditional = (line for line in source_of(package).body if isinstance(line, ast.If))
+    return imports_in([line for block in conditional for line in block.body])
