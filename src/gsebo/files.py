@@ -1,5 +1,7 @@
 """Reading and writing files so that nothing half-written or malicious gets through."""
 
+from __future__ import annotations
+
 import errno
 import hashlib
 import json
@@ -10,14 +12,15 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
-import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
-from torch import Tensor
 
 from gsebo.errors import InvalidInput, escaped
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 _JSON_KEY, _CHECKSUM_KEY = "json", "sha256"
 _AT_ONCE = 2**22
@@ -123,6 +126,10 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], facts: Any) -> None:
     """Write tensors and JSON-able facts into one safetensors file, with a checksum."""
+    # Not at the top: most files are read without torch.
+    import torch
+    from safetensors.torch import save
+
     # Copies, because safetensors refuses two names for the same memory.
     plain = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
@@ -239,6 +246,8 @@ def _read_one(file: Any, name: str) -> Tensor:
 
 def _checksum_of(tensors: dict[str, Tensor], text: str) -> str:
     """Checksum of everything that is read from a file, in whichever order it lies."""
+    import torch
+
     hasher = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         tensor = tensors[name]

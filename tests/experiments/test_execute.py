@@ -1,15 +1,13 @@
 """Fits behind results: the same as the estimator's own, and what they record."""
 
-from importlib import import_module
-
 import pytest
 import torch
 
 from gsebo import GSEBO, load_data
 from gsebo.data import add_inter_class_edges
 from gsebo.experiments import Trial, execute
+from gsebo.experiments.fit import trial_graph
 from gsebo.experiments.result import BINS
-from gsebo.experiments.trial import trial_graph
 
 SHORT = {
     "max_outer_steps": 3,
@@ -112,10 +110,7 @@ def test_a_failure_is_a_result() -> None:
 
 
 def test_test_labels_are_not_read_by_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    # By its name: the package has a function of the same one.
-    module = import_module("gsebo.experiments.worker")
-
-    def shuffled(one: Trial, data_dir: object = None) -> object:
+    def shuffled(one: Trial, data_dir: object, loaded: object) -> object:
         data = trial_graph(one, data_dir)
         hidden = ~(data.train_mask | data.val_mask)
         data.y = data.y.clone()
@@ -125,7 +120,7 @@ def test_test_labels_are_not_read_by_the_fit(monkeypatch: pytest.MonkeyPatch) ->
         return data
 
     (plain,) = execute([trial()])
-    monkeypatch.setattr(module, "trial_graph", shuffled)
+    monkeypatch.setattr("gsebo.experiments.fit.trial_graph", shuffled)
     (blind,) = execute([trial()])
     assert blind.val_loss == plain.val_loss and blind.best_step == plain.best_step
     assert blind.test_accuracy != plain.test_accuracy

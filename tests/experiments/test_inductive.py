@@ -7,14 +7,16 @@ from msgspec.structs import replace
 from gsebo import GSEBO, InputWarning, Vanilla
 from gsebo.data import visible_part
 from gsebo.experiments import Trial, execute
-from gsebo.experiments.trial import (
+from gsebo.experiments.fit import (
     fitted_graph,
-    full_split_name,
-    is_halved,
     predicted_classes,
-    same_graph_for_all_seeds,
     trial_graph,
     visible_noise,
+)
+from gsebo.experiments.trial import (
+    full_split_name,
+    is_halved,
+    same_graph_for_all_seeds,
 )
 
 SHORT = {

@@ -1,6 +1,5 @@
 """The command ``gsebo``: one file per subcommand.
 
-``main``, the commands, ``options``, ``output``, ``plan`` and ``settings`` import no
-torch at their top, so that help and usage errors are immediate; commands import the
-rest when they run.
+``main`` loads the file of the command that is called and no other. Commands that train
+check names first, and load torch after.
 """

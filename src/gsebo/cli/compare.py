@@ -4,8 +4,7 @@ from typing import Annotated
 
 from typer import Option
 
-from gsebo.cli.fit import run_all
-from gsebo.cli.settings import Plan
+from gsebo.cli.settings import FitOptions
 from gsebo.cli.ui.options import (
     Backbone,
     DataDir,
@@ -22,7 +21,10 @@ from gsebo.cli.ui.options import (
     Split,
 )
 from gsebo.cli.ui.output import messages, print_json
+from gsebo.data import noise_spec
 from gsebo.errors import InvalidInput
+from gsebo.lookup import normalise
+from gsebo.methods import METHODS
 
 
 def compare(
@@ -52,12 +54,8 @@ def compare(
     A parameter of --set goes to those methods that have it.
     """
     messages.quiet = quiet
-    from gsebo.cli.experiment import Experiment
-    from gsebo.data import noise_spec
-
     names = _method_names(methods, backbone)
-
-    plan = Plan(
+    options = FitOptions(
         dataset=dataset,
         backbone=backbone,
         preset=preset,
@@ -70,11 +68,16 @@ def compare(
         normalize=normalize,
         device=device,
     )
-    experiment = Experiment(plan, names)
+    options.check_names(names)
+    # Only now what needs torch: until here a slip is told at once.
+    from gsebo.cli.experiment import Experiment
+    from gsebo.cli.ui.result_tables import print_comparison
+
+    experiment = Experiment(options, names)
     results = []
     for method in experiment.methods:
-        trial, runs = run_all(experiment, method, plan, quiet)
-        results.append(experiment.summary(method, trial, runs))
+        fitted, runs = experiment.run_all(method)
+        results.append(experiment.summary(method, fitted, runs))
     reference = results[0]["test_accuracy"]
     for result in results:
         own = result["test_accuracy"]
@@ -84,13 +87,11 @@ def compare(
             {
                 "dataset": experiment.graph.name,
                 "backbone": results[0]["backbone"],
-                "seeds": plan.all_seeds,
+                "seeds": options.all_seeds,
                 "results": results,
             }
         )
         return
-    from gsebo.cli.ui.result_tables import print_comparison
-
     print_comparison(results)
 
 
@@ -102,9 +103,6 @@ def _method_names(methods: str, backbone: str | None) -> list[str]:
         )
     if names != ["all"]:
         return names
-    from gsebo.lookup import normalise
-    from gsebo.methods import METHODS
-
     fitting = [
         name
         for name, info in METHODS.items()

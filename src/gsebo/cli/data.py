@@ -7,11 +7,15 @@ from typing import Annotated
 import typer
 from typer import Argument
 
+from gsebo import data as graphs
 from gsebo.cli.convert import register, verify_folder
 from gsebo.cli.ui.options import DataDir, Json
 from gsebo.cli.ui.output import print_json, print_table, print_text
+from gsebo.data import DATASETS, locate
+from gsebo.lookup import normalise
 
 data_app = typer.Typer(
+    add_completion=False,
     help="Find, download, convert and check datasets.",
     epilog="[bold]Example:[/bold] gsebo data verify cora",
     rich_markup_mode="rich",
@@ -30,8 +34,6 @@ def data(context: typer.Context) -> None:
 @data_app.command("list", epilog="[bold]Example:[/bold] gsebo data list")
 def list_datasets(data_dir: DataDir = None, json: Json = False) -> None:
     """Show where each dataset is found on this machine."""
-    from gsebo.data import DATASETS, locate
-
     rows = []
     for info in DATASETS.values():
         where, path = locate(info.name, data_dir)
@@ -52,11 +54,9 @@ def get(name: Name, data_dir: DataDir = None, json: Json = False) -> None:
 
     Some cannot be downloaded: the message says where their file is expected.
     """
-    from gsebo.data import download_dataset, locate
-
     where, path = locate(name, data_dir)
     if where == "absent":
-        where, path = "cache", download_dataset(name)
+        where, path = "cache", graphs.download_dataset(name)
     if json:
         print_json({"name": name, "where": where, "path": str(path)})
         return
@@ -80,14 +80,11 @@ def verify_datasets(
     A graph folder is read whole and compared with its checksums. When all datasets are
     checked, one that is not on this machine is no failure.
     """
-    from gsebo.data import DATASETS, verify
-    from gsebo.data.formats.folder import is_graph_folder
-
-    if name is not None and (is_graph_folder(name) or _is_other_folder(name)):
+    if name is not None and _is_folder(name):
         verify_folder(Path(name), json)
         return
     names = list(DATASETS) if name is None else [name]
-    found = [verify(each, data_dir=data_dir) for each in names]
+    found = [graphs.verify(each, data_dir=data_dir) for each in names]
     if json:
         rows = [
             {
@@ -111,12 +108,10 @@ def verify_datasets(
         raise typer.Exit(1)
 
 
-def _is_other_folder(name: str) -> bool:
+def _is_folder(name: str) -> bool:
     """Whether this can only be meant as the path of a folder."""
-    from gsebo.data import DATASETS
-    from gsebo.lookup import normalise
-
-    return os.path.isdir(name) and normalise(name) not in DATASETS
+    other = os.path.isdir(name) and normalise(name) not in DATASETS
+    return other or graphs.is_graph_folder(name)
 
 
 register(data_app)

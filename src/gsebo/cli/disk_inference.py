@@ -10,15 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from gsebo.cli.ui.output import messages
+from gsebo.cli.settings import FitOptions, ModelPlace, parameters_of, read_settings
+from gsebo.cli.ui.output import messages, percent, print_json, print_table
+from gsebo.cli.ui.progress import FitProgress
 from gsebo.data.formats.folder import GraphFolder
 from gsebo.data.formats.npy_stream import open_output, write_columns
+from gsebo.distributed import launched
 from gsebo.errors import InvalidInput
-from gsebo.experiments.versions import peak_memory_bytes
+from gsebo.experiments.fit import timed_fit
+from gsebo.experiments.versions import peak_memory_bytes, versions
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.mapped import ScratchFolder, release
-from gsebo.methods.folder_fit import checksum
+from gsebo.lookup import own_name
+from gsebo.methods import METHODS
+from gsebo.methods.folder_fit import checksum, on_folders
 from gsebo.model.large import LargeModel, Room
+from gsebo.training import Checkpoint
 from gsebo.training.threads import alike_on_any_threads
 
 _ROWS = 2**20
@@ -47,10 +54,10 @@ class Outputs:
                 )
 
 
-def read_bytes(text: str) -> int:
+def memory_in_bytes(text: str) -> int:
     """Read an amount of memory.
 
-    >>> read_bytes("1.5G")
+    >>> memory_in_bytes("1.5G")
     1610612736
     """
     factor = _UNITS.get(text[-1:].upper(), 1)
@@ -159,3 +166,133 @@ def _write_strengths(
 def _slices(count: int) -> Iterator[slice]:
     for begin in range(0, count, _ROWS):
         yield slice(begin, min(begin + _ROWS, count))
+
+
+def fit_folder_and_print(
+    plan: FitOptions,
+    method: str,
+    outputs: Outputs,
+    place: ModelPlace | None,
+    json: bool,
+) -> None:
+    """Fit on a graph folder, save the model where asked for, and print the outcome.
+
+    Args:
+        plan: The options.
+        method: Name of the method.
+        outputs: Where results for all nodes and edges go.
+        place: Where the model goes, if it is to be saved.
+        json: Whether to print JSON.
+    """
+    out = checkpoint = None
+    if place is not None:
+        out = place.out if place.is_first else None
+        checkpoint = Checkpoint(
+            place.out, every_seconds=place.checkpoint_seconds, resume=place.resume
+        )
+    result = _fit_folder(plan, method, outputs, out, checkpoint)
+    if checkpoint is not None and out is not None:
+        checkpoint.remove()
+    if result is None:
+        return
+    if json:
+        print_json(result)
+        return
+    _print_folder_fit(result)
+
+
+def _refuse_options(plan: FitOptions) -> None:
+    """Raise for what cannot be done to a graph that stays on disk."""
+    for option, given in (
+        ("--noise", plan.noise),
+        ("--split", plan.split),
+        ("--normalize", plan.normalize),
+        ("--seeds", plan.seeds if plan.seeds != 1 else None),
+    ):
+        if given:
+            raise InvalidInput(
+                f"{option} {given} given for the graph folder {plan.dataset}; expected "
+                "it as it is, with one seed."
+            )
+
+
+def _fit_folder(
+    plan: FitOptions,
+    method: str,
+    outputs: Outputs,
+    out: Path | None,
+    checkpoint: Checkpoint | None,
+) -> dict[str, Any] | None:
+    """Fit a method on a graph folder, save the model, predict all nodes; tell of it.
+
+    Of several processes only the first one predicts and tells.
+
+    Args:
+        plan: The options.
+        method: Name of the method.
+        outputs: Where results for all nodes and edges go.
+        out: Where the model goes; ``None`` where it is not to be saved by this process.
+        checkpoint: Where to save progress.
+    """
+    _refuse_options(plan)
+    folder = GraphFolder.open(plan.dataset)
+    name = own_name("method", method, METHODS)
+    estimator = METHODS[name].estimator
+    settings = read_settings(plan.settings, [estimator])
+    model = estimator(
+        **parameters_of(plan, name, settings),
+        device=plan.device,
+        random_state=plan.seed,
+    )
+    if on_folders(model) is None:
+        raise InvalidInput(
+            f"{name} without a batch size given for the graph folder {plan.dataset}; "
+            "expected --batch-size and one of the methods gsebo and amortised."
+        )
+    with FitProgress(quiet=messages.quiet) as progress:
+        watcher = progress.watch(f"{name}, seed {plan.seed}", model.get_params())
+        seconds = timed_fit(model, folder, checkpoint=checkpoint, watcher=watcher)
+    launch = launched()
+    if launch is not None and launch.rank > 0:
+        return None
+    if out is not None:
+        model.save(out, dataset=str(folder.path.resolve()))
+        messages.note(f"The model is in {out}.")
+    parameters = model.get_params(deep=False)
+    seed = parameters.pop("random_state")
+    facts: dict[str, Any] = {
+        "dataset": plan.dataset,
+        "method": name,
+        "backbone": parameters["backbone"],
+        "seed": seed,
+        "outer_iterations": len(model.history_),
+        "best_step": model.best_step_,
+        "seconds": max(seconds, model.history_[-1].seconds),
+        "device": str(model.large_model_.device),
+        "parameters": parameters,
+        "num_nodes": folder.manifest.num_nodes,
+        "num_edges": folder.manifest.num_edges,
+        "versions": versions(),
+    }
+    if launch is not None:
+        facts["processes"] = launch.size
+    return {**facts, **inferred(model.large_model_, folder, outputs)}
+
+
+def _print_folder_fit(result: dict[str, Any]) -> None:
+    """Print the outcome of a fit."""
+    rows: list[tuple[str, object]] = [
+        ("test accuracy", _share(result["test_accuracy"])),
+        ("validation accuracy", _share(result["val_accuracy"])),
+        ("seconds of training", f"{result['seconds']:.1f}"),
+        ("seconds of inference", f"{result['inference_seconds']:.1f}"),
+        ("peak memory", f"{result['peak_memory_bytes'] / 2**20:.0f} MiB"),
+        ("graph", f"{result['num_nodes']} nodes, {result['num_edges']} edges"),
+        ("device", result["device"]),
+    ]
+    title = f"{result['method']}, {result['backbone']}, {result['dataset']}"
+    print_table(f"{title}, seed {result['seed']}", ("", ""), rows)
+
+
+def _share(value: float | None) -> object:
+    return "-" if value is None else percent(value)

@@ -1,31 +1,24 @@
 """Fits of one plan: which estimator, on which graph, with which outcome."""
 
-import time
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, final
 
-import torch
-from torch import Tensor
+from msgspec import structs
 from torch_geometric.data import Data
 
-from gsebo.cli.settings import Plan, parameters_of, read_settings
-from gsebo.cli.ui.output import messages
+from gsebo.cli.settings import FitOptions, ModelPlace, parameters_of, read_settings
+from gsebo.cli.ui.output import messages, print_json
 from gsebo.cli.ui.progress import FitProgress
-from gsebo.data import (
-    DATASETS,
-    GENERATED,
-    apply_noise,
-    apply_split,
-    load,
-    save_npz,
-    validate,
-)
-from gsebo.experiments.trial import fitted_graph, predicted_classes
-from gsebo.experiments.versions import peak_memory_bytes, reset_peak_memory, versions
+from gsebo.cli.ui.result_tables import choice_facts, print_choice, print_fit
+from gsebo.data import DATASETS, GENERATED, load, save_npz
+from gsebo.distributed import launched
+from gsebo.errors import InvalidInput
+from gsebo.experiments.fit import FittedTrial, fit_trials
+from gsebo.experiments.trial import Trial, same_graph_for_all_seeds
+from gsebo.experiments.versions import versions
 from gsebo.lookup import normalise, own_name
-from gsebo.methods import METHODS, GraphClassifier
+from gsebo.methods import GSEBO, METHODS, GraphClassifier
 from gsebo.training import Checkpoint
 
 _MASKS = ("train_mask", "val_mask", "test_mask")
@@ -37,13 +30,14 @@ class GraphInput:
     """A graph by name or path, and which of its nodes are for what.
 
     Attributes:
+        loaded: As it was loaded, before split and noise.
         name: Registered name, or the path as given.
         split: Name of the split that is used.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: FitOptions) -> None:
         self._plan = plan
-        self._data = load(
+        self.loaded = load(
             plan.dataset, data_dir=plan.data_dir, normalize=plan.normalize
         )
         registered = normalise(plan.dataset) in {**DATASETS, **GENERATED}
@@ -51,25 +45,6 @@ class GraphInput:
         self._is_file = path.suffix == ".npz" or path.is_file() or not registered
         self.name = plan.dataset if self._is_file else normalise(plan.dataset)
         self.split = plan.split or self._default_split()
-
-    def for_seed(self, seed: int) -> Data:
-        """Return the graph of the run with this seed."""
-        data = apply_split(self._data, self.split, seed)
-        if self._plan.noise:
-            # Noise takes for granted that edges name existing nodes, and the like.
-            validate(data, features_needed=False)
-            data = apply_noise(data, self._plan.noise, seed=seed)
-        return data
-
-    def is_same_for(self, seeds: list[int]) -> bool:
-        """Whether neither the split nor the noise depends on the seed."""
-        if self._plan.noise:
-            return False
-        first, *others = (self.for_seed(seed) for seed in seeds)
-        masks = [mask for mask in _MASKS if mask in first]
-        return all(
-            torch.equal(first[mask], other[mask]) for other in others for mask in masks
-        )
 
     def remember(self, data: Data, folder: Path) -> str:
         """Return where ``predict`` finds the graph of the fit again.
@@ -88,30 +63,15 @@ class GraphInput:
     def _default_split(self) -> str:
         if self.name in DATASETS:
             return DATASETS[self.name].default_split
-        if any(mask in self._data for mask in _MASKS):
+        if any(mask in self.loaded for mask in _MASKS):
             return "file"
-        if "train_masks" in self._data:
+        if "train_masks" in self.loaded:
             messages.note("The graph came with several splits; using file:0.")
             return "file:0"
         messages.note(
             f"The graph came without masks; using the split {_RANDOM}, by the seed."
         )
         return _RANDOM
-
-
-@dataclass(frozen=True, eq=False)
-class Trial:
-    """One fit.
-
-    Attributes:
-        model: The fitted estimator.
-        data: The graph, with the nodes that the fit did not see if there are any.
-        facts: What is reported of it.
-    """
-
-    model: GraphClassifier
-    data: Data
-    facts: dict[str, Any]
 
 
 @final
@@ -126,12 +86,12 @@ class Experiment:
         graph: The graph of all fits.
     """
 
-    def __init__(self, plan: Plan, methods: list[str]) -> None:
+    def __init__(self, plan: FitOptions, methods: list[str]) -> None:
         self._plan = plan
-        names = [own_name("method", name, METHODS) for name in methods]
-        self._estimators = {name: METHODS[name].estimator for name in names}
-        self.methods = list(self._estimators)
-        settings = read_settings(plan.settings, list(self._estimators.values()))
+        names = (own_name("method", name, METHODS) for name in methods)
+        self.methods = list(dict.fromkeys(names))
+        estimators = [METHODS[name].estimator for name in self.methods]
+        settings = read_settings(plan.settings, estimators)
         # Wrong values are told before a graph is loaded.
         self._parameters = {
             name: parameters_of(plan, name, settings) for name in self.methods
@@ -141,60 +101,66 @@ class Experiment:
     def run(
         self,
         method: str,
-        seed: int,
-        progress: FitProgress,
-        checkpoint: Checkpoint | None = None,
-    ) -> Trial:
-        """Fit one method with one seed."""
-        (trial,) = self._fit(method, [seed], progress, checkpoint)
-        return trial
-
-    def run_all(
-        self, method: str, seeds: list[int], progress: FitProgress
-    ) -> list[Trial]:
-        """Fit one method with every seed, at once if all have the same graph."""
-        if self.graph.is_same_for(seeds):
-            return self._fit(method, seeds, progress)
-        return [self.run(method, seed, progress) for seed in seeds]
-
-    def _fit(
-        self,
-        method: str,
         seeds: list[int],
         progress: FitProgress,
         checkpoint: Checkpoint | None = None,
-    ) -> list[Trial]:
-        data = self.graph.for_seed(seeds[0])
-        visible = fitted_graph(data)
-        reset_peak_memory()
-        parameters = self._parameters[method]
-        model = self._estimators[method](**parameters, random_state=seeds[0])
-        # The bar reads the parameters before the fit does.
-        model.check_parameters()
-        label = f"{method}, seed {seeds[0]}"
-        if len(seeds) > 1:
-            label = f"{method}, seeds {seeds[0]} to {seeds[-1]}"
-        watcher = progress.watch(label, model.get_params(deep=False))
-        begun = time.perf_counter()
-        model.fit(visible, replicas=len(seeds), checkpoint=checkpoint, watcher=watcher)
-        wall = time.perf_counter() - begun
-        peak = peak_memory_bytes(model.model_.strengths.device)
+    ) -> list[FittedTrial]:
+        """Fit one method with every seed, at once if all have the same graph."""
+        parameters = dict(self._parameters[method])
+        first = Trial(
+            method=method,
+            backbone=parameters.pop("backbone"),
+            dataset=self._plan.dataset,
+            split=self.graph.split,
+            seed=seeds[0],
+            noise=self._plan.noise,
+            parameters=parameters,
+        )
+        trials = [structs.replace(first, seed=seed) for seed in seeds]
+        together = len(seeds) > 1 and same_graph_for_all_seeds(first)
         return [
-            Trial(replica, data, _facts(replica, data, wall, peak, len(seeds)))
-            for replica in model.replicas_
+            fitted
+            for some in ([trials] if together else [[trial] for trial in trials])
+            for fitted in self._fit(some, progress, checkpoint)
         ]
 
-    def summary(self, method: str, trial: Trial, runs: list[dict[str, Any]]) -> Any:
+    def run_all(self, method: str) -> tuple[FittedTrial, list[dict[str, Any]]]:
+        """Fit one method with every seed; return the last fit and the facts of all."""
+        with FitProgress(quiet=messages.quiet) as progress:
+            fitted = self.run(method, self._plan.all_seeds, progress)
+        return fitted[-1], [facts_of(one) for one in fitted]
+
+    def _fit(
+        self,
+        trials: list[Trial],
+        progress: FitProgress,
+        checkpoint: Checkpoint | None,
+    ) -> list[FittedTrial]:
+        label = f"{trials[0].method}, seed {trials[0].seed}"
+        if len(trials) > 1:
+            first, last = trials[0], trials[-1]
+            label = f"{first.method}, seeds {first.seed} to {last.seed}"
+        return fit_trials(
+            trials,
+            device=self._plan.device,
+            loaded=self.graph.loaded,
+            checkpoint=checkpoint,
+            watch=lambda model, _: progress.watch(label, model.get_params(deep=False)),
+        )
+
+    def summary(
+        self, method: str, fitted: FittedTrial, runs: list[dict[str, Any]]
+    ) -> Any:
         """The object that ``--json`` prints for one method.
 
         Args:
             method: Name of the method.
-            trial: One of its fits, for what is the same in all.
+            fitted: One of its fits, for what is the same in all.
             runs: The facts of every fit; their mean is reported if there are several.
         """
-        parameters = trial.model.get_params(deep=False)
+        parameters = fitted.model.get_params(deep=False)
         del parameters["random_state"]
-        device = trial.model.model_.strengths.device
+        device = fitted.model.model_.strengths.device
         result: dict[str, Any] = {
             "dataset": self.graph.name,
             "method": method,
@@ -206,8 +172,8 @@ class Experiment:
             "noise": self._plan.noise,
             "preset": self._plan.preset,
             "parameters": parameters,
-            "num_nodes": int(trial.data.num_nodes),
-            "num_edges": int(trial.data.num_edges),
+            "num_nodes": int(fitted.data.num_nodes),
+            "num_edges": int(fitted.data.num_edges),
             "versions": versions(),
         }
         if self._plan.seeds is not None:
@@ -215,32 +181,18 @@ class Experiment:
         return result
 
 
-def _facts(
-    model: GraphClassifier, data: Data, wall: float, peak: int, together: int
-) -> dict[str, Any]:
-    """What is reported of one fit out of some that were made together."""
-    predicted = predicted_classes(model, data)
-    # The history of a resumed fit includes what was done before.
-    seconds = max(wall, model.history_[-1].seconds)
+def facts_of(fitted: FittedTrial) -> dict[str, Any]:
+    """What is reported of one fit, its choice among it if the method makes one."""
     return {
-        "seed": model.seed_,
-        "test_accuracy": _accuracy(predicted, data, "test_mask"),
-        "val_accuracy": _accuracy(predicted, data, "val_mask"),
-        "outer_iterations": len(model.history_),
-        "best_step": model.best_step_,
-        "seconds": seconds / together,
-        "peak_memory_bytes": peak,
+        "seed": fitted.model.seed_,
+        "test_accuracy": fitted.accuracy("test_mask"),
+        "val_accuracy": fitted.accuracy("val_mask"),
+        "outer_iterations": len(fitted.model.history_),
+        "best_step": fitted.model.best_step_,
+        "seconds": fitted.seconds,
+        "peak_memory_bytes": fitted.peak_memory_bytes,
+        **choice_facts(fitted.model),
     }
-
-
-def _accuracy(predicted: Tensor, data: Data, mask: str) -> float | None:
-    """Accuracy over the nodes of a mask whose label is known, if there are any."""
-    if mask not in data or data[mask] is None:
-        return None
-    known = data[mask] & (data.y >= 0)
-    if not bool(known.any()):
-        return None
-    return float((predicted[known] == data.y[known]).double().mean())
 
 
 def _statistics(runs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -254,3 +206,81 @@ def _statistics(runs: list[dict[str, Any]]) -> dict[str, Any]:
         result[f"{key}_std"] = None if unknown else spread
     result["seconds"] = sum(run["seconds"] for run in runs)
     return {**result, "runs": runs}
+
+
+def fit_and_print(
+    plan: FitOptions, method: str, place: ModelPlace | None, json: bool
+) -> None:
+    """Fit a method on a graph, save the model where asked for, and print the outcome.
+
+    Args:
+        plan: The options.
+        method: Name of the method.
+        place: Where the model goes, if it is to be saved.
+        json: Whether to print JSON.
+    """
+    experiment = Experiment(plan, [method])
+    if place is None:
+        fitted, runs = experiment.run_all(experiment.methods[0])
+    else:
+        fitted = _run_and_save(experiment, plan, place)
+        runs = [facts_of(fitted)]
+    result = experiment.summary(experiment.methods[0], fitted, runs)
+    if (launch := launched()) is not None:
+        result["processes"] = launch.size
+    if json:
+        print_json(result)
+        return
+    print_choice(result)
+    print_fit(result, fitted.model)
+    _say_if_the_graph_was_kept(fitted.model)
+
+
+def _say_if_the_graph_was_kept(model: GraphClassifier) -> None:
+    """A fit that left every edge as it was should not look as if it had failed."""
+    if isinstance(model, GSEBO) and hasattr(model, "strength_"):
+        start = model.initial_strength_.expand_as(model.strength_)
+        if model.outer_step == "trust" and bool((model.strength_ == start).all()):
+            messages.note(
+                "No strength was changed: on the nodes that decide, the graph as it "
+                "was given did better than what was learned."
+            )
+
+
+def _run_and_save(
+    experiment: Experiment, plan: FitOptions, place: ModelPlace
+) -> FittedTrial:
+    out, resume, every_seconds, is_first = place
+    checkpoint = Checkpoint(out, every_seconds=every_seconds, resume=resume)
+    if resume and not checkpoint.path.is_file():
+        messages.note(f"There is no checkpoint in {out}; starting anew.")
+    missing = [folder for folder in (out, *out.parents) if not folder.exists()]
+    try:
+        with FitProgress(quiet=messages.quiet) as progress:
+            (fitted,) = experiment.run(
+                experiment.methods[0], [plan.seed], progress, checkpoint
+            )
+    except InvalidInput:
+        if is_first:
+            _remove_empty(missing)
+        raise
+    except KeyboardInterrupt:
+        _say_how_to_resume(checkpoint)
+        raise
+    if is_first:
+        fitted.model.save(out, dataset=experiment.graph.remember(fitted.data, out))
+        checkpoint.remove()
+        messages.note(f"The model is in {out}.")
+    return fitted
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    """Leave no trace of a fit that was refused after its folders were made."""
+    for folder in folders:
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _say_how_to_resume(checkpoint: Checkpoint) -> None:
+    if checkpoint.path.is_file():
+        messages.note(f"Interrupted; --resume goes on from {checkpoint.path}.")

@@ -2,17 +2,24 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Option
 
-from gsebo.cli.edge_changes import ChangedEdge, EdgeChanges, EdgeGroup, LayerChanges
+from gsebo.cli.edge_changes import (
+    ChangedEdge,
+    EdgeChanges,
+    EdgeGroup,
+    LayerChanges,
+    ratios,
+    summarise,
+)
+from gsebo.cli.predict import read_model
 from gsebo.cli.ui.options import Json, Model
 from gsebo.cli.ui.output import messages, print_json, print_table
 from gsebo.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from gsebo.methods import GraphClassifier
+from gsebo.files import write_atomically
+from gsebo.methods import GraphClassifier
 
 _BAR_WIDTH = 40
 
@@ -117,9 +124,6 @@ def inspect(
 
     Strengths are compared with the start, the propagation of the network as it is.
     """
-    from gsebo.cli.edge_changes import summarise
-    from gsebo.cli.predict import read_model
-
     fitted, facts = read_model(model)
     if hasattr(fitted, "large_model_"):
         raise InvalidInput(
@@ -145,10 +149,7 @@ def inspect(
     print_changes(about, changes)
 
 
-def _export(model: "GraphClassifier", path: Path) -> None:
-    from gsebo.cli.edge_changes import ratios
-    from gsebo.files import write_atomically
-
+def _export(model: GraphClassifier, path: Path) -> None:
     per_layer = model.strength_.dim() == 2
     strengths = model.strength_ if per_layer else model.strength_.unsqueeze(0)
     sources, targets = model.graph_.edge_index.tolist()

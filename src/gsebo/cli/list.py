@@ -1,14 +1,25 @@
 """``gsebo list``: what there is to choose from."""
 
-import inspect
 from collections.abc import Callable
 from typing import Annotated, Any
 
 from typer import Argument
 
+from gsebo.bilevel import HYPERGRADIENTS
 from gsebo.cli.ui.options import Json
 from gsebo.cli.ui.output import print_json, print_table
+from gsebo.data.datasets.registry import (
+    DATASETS,
+    GENERATED,
+    DatasetInfo,
+    GeneratedInfo,
+)
+from gsebo.experiments import load_recipe, recipe_names
 from gsebo.lookup import lookup
+from gsebo.methods import METHODS
+from gsebo.methods.presets import presets
+from gsebo.nn import BACKBONES
+from gsebo.structure import STRUCTURES
 
 Rows = list[dict[str, Any]]
 
@@ -37,8 +48,6 @@ def list_names(
 
 
 def _methods() -> Rows:
-    from gsebo.methods import METHODS
-
     return [
         {
             "name": name,
@@ -52,8 +61,6 @@ def _methods() -> Rows:
 
 
 def _backbones() -> Rows:
-    from gsebo.nn.registry import BACKBONES
-
     return [
         {"name": name, "description": info.description, "paper": info.paper}
         for name, info in BACKBONES.items()
@@ -61,55 +68,36 @@ def _backbones() -> Rows:
 
 
 def _structures() -> Rows:
-    from gsebo.structure.registry import STRUCTURES
-
     return [
-        {"name": name, "description": _first_line(structure)}
-        for name, structure in STRUCTURES.items()
+        {"name": name, "description": STRUCTURES.summary(name)} for name in STRUCTURES
     ]
 
 
 def _hypergradients() -> Rows:
-    from gsebo.bilevel.registry import HYPERGRADIENTS
-
     return [
-        {"name": name, "description": _first_line(engine)}
-        for name, engine in HYPERGRADIENTS.items()
+        {"name": name, "description": HYPERGRADIENTS.summary(name)}
+        for name in HYPERGRADIENTS
     ]
 
 
 def _datasets() -> Rows:
-    from gsebo.data import DATASETS, GENERATED
-
-    rows = [
+    every: dict[str, DatasetInfo | GeneratedInfo] = {**DATASETS, **GENERATED}
+    described = {name: info.description for name, info in DATASETS.items()}
+    described |= {name: f"drawn: {i.description}" for name, i in GENERATED.items()}
+    return [
         {
-            "name": info.name,
+            "name": name,
             "nodes": info.num_nodes,
             "undirected edges": info.num_edges,
             "features": info.num_features,
             "classes": info.num_classes,
-            "description": info.description,
+            "description": described[name],
         }
-        for info in DATASETS.values()
+        for name, info in every.items()
     ]
-    for name, drawn in GENERATED.items():
-        data = drawn.make()
-        rows.append(
-            {
-                "name": name,
-                "nodes": data.num_nodes,
-                "undirected edges": data.num_edges // 2,
-                "features": data.num_features,
-                "classes": int(data.y.max()) + 1,
-                "description": f"drawn: {drawn.description}",
-            }
-        )
-    return rows
 
 
 def _presets() -> Rows:
-    from gsebo.methods.presets import presets
-
     return [
         {
             "name": name,
@@ -125,8 +113,6 @@ def _presets() -> Rows:
 
 
 def _recipes() -> Rows:
-    from gsebo.experiments import load_recipe, recipe_names
-
     return [{"name": name, "title": load_recipe(name).title} for name in recipe_names()]
 
 
@@ -134,10 +120,6 @@ def _joined(names: str | list[str] | None) -> str:
     if names is None:
         return "any"
     return names if isinstance(names, str) else ", ".join(names)
-
-
-def _first_line(thing: Callable[..., Any]) -> str:
-    return (inspect.getdoc(thing) or "").partition("\n")[0]
 
 
 _KINDS: dict[str, Callable[[], Rows]] = {

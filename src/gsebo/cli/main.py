@@ -11,25 +11,18 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, cast, final
+from typing import Annotated, Any, NamedTuple, cast, final
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from gsebo.cli.compare import compare
-from gsebo.cli.data import data_app
-from gsebo.cli.fit import fit
-from gsebo.cli.inspect import inspect
-from gsebo.cli.list import list_names
-from gsebo.cli.predict import predict
-from gsebo.cli.report import report
-from gsebo.cli.results import results_app
-from gsebo.cli.run import run as run_recipe
-from gsebo.cli.show import show
 from gsebo.cli.ui.output import messages, one_line
 from gsebo.code_paths import fix_code_paths, set_reproducible
+from gsebo.data.datasets.locate import cache_folder
 from gsebo.errors import InvalidInput, escaped
+from gsebo.lazy import imported
 from gsebo.version import __version__
 
 _MOST_THREADS = 4096
@@ -140,14 +133,9 @@ def _write_log(error: Exception) -> Path | None:
 
 
 def _folders() -> Iterator[Path]:
-    try:
-        # Not at the top: it loads torch.
-        from gsebo.data.datasets.locate import cache_folder
-
+    # Whatever is broken here, there still is a place for temporary files.
+    with suppress(Exception):
         yield cache_folder() / "logs"
-    except Exception:
-        # Whatever is broken here, there still is a place for temporary files.
-        pass
     yield Path(tempfile.gettempdir())
 
 
@@ -174,9 +162,104 @@ _BAD_INPUT = 2
 _UsageError = cast(type[Exception], typer.BadParameter.__mro__[2])
 
 
+class CommandInfo(NamedTuple):
+    """What is known of a command before its module is loaded.
+
+    Attributes:
+        place: ``"MODULE:NAME"`` of its function, or of a group of commands.
+        help: First paragraph of its help.
+        example: What its help ends with; a group has its own.
+    """
+
+    place: str
+    help: str
+    example: str = ""
+
+    def load(self, name: str) -> Any:
+        """Import the command."""
+        found = imported(self.place)
+        if not isinstance(found, typer.Typer):
+            alone = typer.Typer(rich_markup_mode="rich", add_completion=False)
+            example = f"[bold]Example:[/bold] gsebo {self.example}"
+            alone.command(name, epilog=example)(found)
+            found = alone
+        command = typer.main.get_command(found)
+        command.name = name
+        return command
+
+
+COMMANDS = {
+    "fit": CommandInfo(
+        "gsebo.cli.fit:fit",
+        "Train a method on a graph and say how well it did and what it changed.",
+        "fit cora --out model/",
+    ),
+    "compare": CommandInfo(
+        "gsebo.cli.compare:compare",
+        "Train several methods on the same graph with the same seeds.",
+        "compare cora --methods vanilla,gsebo --seeds 3",
+    ),
+    "predict": CommandInfo(
+        "gsebo.cli.predict:predict",
+        "Predict the class of every node of a graph.",
+        "predict model/ cora --out predictions.csv",
+    ),
+    "inspect": CommandInfo(
+        "gsebo.cli.inspect:inspect",
+        "Show which edges were weakened or strengthened, and between whom.",
+        "inspect model/ --top 5 --export edges.csv",
+    ),
+    "run": CommandInfo(
+        "gsebo.cli.run:run_recipe",
+        "Run the trials of a recipe that are not stored yet, and then those of its "
+        "parts.",
+        "run table1 --seeds 10 --workers 2",
+    ),
+    "show": CommandInfo(
+        "gsebo.cli.show:show",
+        "Show what is stored for a recipe: paper, ours, difference.",
+        "show table1 --format markdown",
+    ),
+    "report": CommandInfo(
+        "gsebo.cli.report:report",
+        "Write a page with all tables and figures; it needs no other file and no "
+        "network.",
+        "report -o report.html",
+    ),
+    "list": CommandInfo(
+        "gsebo.cli.list:list_names",
+        "List the methods, networks, datasets and so on that have a name.",
+        "list backbones",
+    ),
+    "results": CommandInfo(
+        "gsebo.cli.results:results_app", "See and check the stored results."
+    ),
+    "data": CommandInfo(
+        "gsebo.cli.data:data_app", "Find, download, convert and check datasets."
+    ),
+}
+"""The commands in the order of the help; only the one that is called is loaded."""
+
+
 @final
 class Commands(TyperGroup):
     """The group of all commands; the only place that turns errors into sentences."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        # As the list of all shows them, without options.
+        self.commands = {
+            name: TyperCommand(name, help=info.help) for name, info in COMMANDS.items()
+        }
+
+    def resolve_command(
+        self, ctx: Any, args: list[str]
+    ) -> tuple[str | None, Any, list[str]]:
+        """Load the command that is called."""
+        name, known, rest = super().resolve_command(ctx, args)
+        if name is None or known is None:
+            return name, known, rest
+        return name, COMMANDS[name].load(name), rest
 
     def main(
         self,
@@ -216,31 +299,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("fit", epilog="[bold]Example:[/bold] gsebo fit cora --out model/")(fit)
-app.command(
-    "compare",
-    epilog="[bold]Example:[/bold] gsebo compare cora --methods vanilla,gsebo --seeds 3",
-)(compare)
-app.command(
-    "predict",
-    epilog="[bold]Example:[/bold] gsebo predict model/ cora --out predictions.csv",
-)(predict)
-app.command(
-    "inspect",
-    epilog="[bold]Example:[/bold] gsebo inspect model/ --top 5 --export edges.csv",
-)(inspect)
-app.command(
-    "run", epilog="[bold]Example:[/bold] gsebo run table1 --seeds 10 --workers 2"
-)(run_recipe)
-app.command("show", epilog="[bold]Example:[/bold] gsebo show table1 --format markdown")(
-    show
-)
-app.command("report", epilog="[bold]Example:[/bold] gsebo report -o report.html")(
-    report
-)
-app.command("list", epilog="[bold]Example:[/bold] gsebo list backbones")(list_names)
-app.add_typer(results_app, name="results")
-app.add_typer(data_app, name="data")
 
 
 @app.callback(invoke_without_command=True)

@@ -1,21 +1,23 @@
 """``gsebo predict``: classes of a graph's nodes, by a saved model."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
 from typer import Argument, Option
 
+from gsebo.cli.disk_inference import Outputs, inferred, memory_in_bytes
 from gsebo.cli.ui.options import DataDir, Json, Memory, Model, Normalize, Strengths
 from gsebo.cli.ui.output import messages, percent, print_json, print_table
+from gsebo.data import load
+from gsebo.data.formats.folder import GraphFolder, is_graph_folder
 from gsebo.errors import InvalidInput
+from gsebo.files import write_atomically
 from gsebo.methods import GraphClassifier, load_model
 from gsebo.methods.files.facts import ModelFacts, read_facts
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from torch_geometric.data import Data
-
-    from gsebo.model.large import LargeModel
+from gsebo.model.large import LargeModel
 
 
 def read_model(folder: Path) -> tuple[GraphClassifier, ModelFacts]:
@@ -51,9 +53,6 @@ def predict(
     same features. What the fit knew keeps its strength; nodes are matched by
     node_id, or else by position and features.
     """
-    from gsebo.data import load
-    from gsebo.data.formats.folder import GraphFolder, is_graph_folder
-
     fitted, facts = read_model(model)
     name = graph or facts.dataset
     if name is None:
@@ -98,17 +97,14 @@ def predict(
 def _predict_folder(
     model: Path,
     name: str,
-    fitted: "LargeModel",
+    fitted: LargeModel,
     out: Path | None,
     strengths: Path | None,
     memory: str,
     json: bool,
 ) -> None:
-    from gsebo.cli.disk_inference import Outputs, inferred, read_bytes
-    from gsebo.data.formats.folder import GraphFolder
-
     folder = GraphFolder.open(name)
-    outputs = Outputs(out, strengths, read_bytes(memory))
+    outputs = Outputs(out, strengths, memory_in_bytes(memory))
     result = {
         "model": str(model),
         "graph": name,
@@ -121,19 +117,15 @@ def _predict_folder(
     _print({**result, "new_nodes": 0, "new_edges": 0, "accuracy": None})
 
 
-def _write(path: Path, predicted: "Tensor", probability: "Tensor") -> None:
-    from gsebo.files import write_atomically
-
+def _write(path: Path, predicted: Tensor, probability: Tensor) -> None:
     pairs = zip(predicted.tolist(), probability.tolist(), strict=True)
     lines = ["node,predicted,probability"]
     lines += [f"{node},{label},{p:.6f}" for node, (label, p) in enumerate(pairs)]
     write_atomically(path, ("\n".join(lines) + "\n").encode())
 
 
-def _accuracies(data: "Data", predicted: "Tensor") -> dict[str, Any]:
+def _accuracies(data: Data, predicted: Tensor) -> dict[str, Any]:
     """Accuracy over labelled nodes and over test nodes, where there are any."""
-    import torch
-
     if "y" not in data or data.y is None:
         return {"accuracy": None, "test_accuracy": None}
     labelled = data.y >= 0
@@ -145,7 +137,7 @@ def _accuracies(data: "Data", predicted: "Tensor") -> dict[str, Any]:
     }
 
 
-def _share(right: "Tensor") -> float | None:
+def _share(right: Tensor) -> float | None:
     return float(right.double().mean()) if right.numel() else None
 
 

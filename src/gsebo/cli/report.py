@@ -8,6 +8,9 @@ from typer import Option
 from gsebo.cli.ui.options import Quiet, ResultsFolder
 from gsebo.cli.ui.output import messages
 from gsebo.errors import InvalidInput
+from gsebo.experiments import Store
+from gsebo.files import check_writable, write_atomically
+from gsebo.report.page.page import build_page
 
 
 def report(
@@ -22,10 +25,6 @@ def report(
     What is not stored yet is named in the page and here.
     """
     messages.quiet = quiet
-    from gsebo.experiments import Store
-    from gsebo.files import check_writable, write_atomically
-    from gsebo.report.page.page import build_page
-
     if output.is_dir():
         raise InvalidInput(f"-o {output} given, which is a folder; expected a file.")
     check_writable(output.parent)

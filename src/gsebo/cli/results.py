@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer import Option
@@ -10,13 +10,12 @@ from typer import Option
 from gsebo.cli.ui.options import Json, ResultsFolder
 from gsebo.cli.ui.output import messages, print_json, print_table
 from gsebo.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from gsebo.experiments import Result
-    from gsebo.experiments.migrate import Migration
-    from gsebo.experiments.verify import FileReport
+from gsebo.experiments import Result, Store, load_recipe, make_survey, recipe_names
+from gsebo.experiments.migrate import Migration, migrate
+from gsebo.experiments.verify import FileReport, check_files, leftovers, put_in_order
 
 results_app = typer.Typer(
+    add_completion=False,
     help="See and check the stored results.",
     epilog="[bold]Example:[/bold] gsebo results verify",
     rich_markup_mode="rich",
@@ -33,9 +32,6 @@ def results_group(context: typer.Context) -> None:
 @results_app.command("list", epilog="[bold]Example:[/bold] gsebo results list")
 def list_results(results: ResultsFolder = Path("results"), json: Json = False) -> None:
     """Show how much of each recipe is stored."""
-    from gsebo.experiments import Store, recipe_names
-    from gsebo.experiments.verify import check_files
-
     store = Store(results)
     names = recipe_names()
     known = store.results()
@@ -64,9 +60,7 @@ def _or_unknown(number: int | None) -> str:
     return "?" if number is None else str(number)
 
 
-def _standing(name: str, known: Mapping[str, "Result"]) -> dict[str, Any]:
-    from gsebo.experiments import load_recipe, make_survey
-
+def _standing(name: str, known: Mapping[str, Result]) -> dict[str, Any]:
     survey = make_survey(load_recipe(name), known)
     search = survey.stage.recipe.name
     remarks = [f"the search {search} comes first"] if search != name else []
@@ -81,7 +75,7 @@ def _standing(name: str, known: Mapping[str, "Result"]) -> dict[str, Any]:
     }
 
 
-def _own_file(report: "FileReport") -> dict[str, Any]:
+def _own_file(report: FileReport) -> dict[str, Any]:
     """A file whose recipe is not known, because it is the user's own."""
     row = _unknown(report.path.stem, "not a recipe of the package")
     return {**row, "stored": report.ok, "failed": report.failed}
@@ -111,9 +105,6 @@ def verify(
     Also named are trials that would be another fit today, because a default of the
     method has changed since.
     """
-    from gsebo.experiments import Store
-    from gsebo.experiments.verify import check_files, leftovers, put_in_order
-
     if not results.is_dir():
         raise InvalidInput(f"--results {results} given; there is no such folder.")
     store = Store(results)
@@ -142,9 +133,6 @@ def migrate_results(
     Trials that GSEBO was fitted in say now which outer step that was: the paper's. A
     file with a line that is no result is left as it is.
     """
-    from gsebo.experiments import Store
-    from gsebo.experiments.migrate import migrate
-
     if not results.is_dir():
         raise InvalidInput(f"--results {results} given; there is no such folder.")
     done = migrate(Store(results))
@@ -163,7 +151,7 @@ def migrate_results(
         raise typer.Exit(1)
 
 
-def _migration_as_json(done: "Migration") -> dict[str, Any]:
+def _migration_as_json(done: Migration) -> dict[str, Any]:
     return {
         "file": done.path.name,
         "lines": done.lines,
@@ -173,7 +161,7 @@ def _migration_as_json(done: "Migration") -> dict[str, Any]:
     }
 
 
-def _as_json(report: "FileReport") -> dict[str, Any]:
+def _as_json(report: FileReport) -> dict[str, Any]:
     return {
         "file": report.path.name,
         "lines": report.lines,
@@ -185,7 +173,7 @@ def _as_json(report: "FileReport") -> dict[str, Any]:
     }
 
 
-def _print(folder: Path, reports: list["FileReport"], left: list[Path]) -> None:
+def _print(folder: Path, reports: list[FileReport], left: list[Path]) -> None:
     print_table(
         f"Results in {folder}",
         ("file", ">lines", ">ok", ">failed", ">duplicates", ">problems"),
@@ -207,7 +195,7 @@ def _print(folder: Path, reports: list["FileReport"], left: list[Path]) -> None:
         messages.note(f"{path} is what a killed process left; --fix takes it away.")
 
 
-def _explain(report: "FileReport") -> None:
+def _explain(report: FileReport) -> None:
     if report.unfinished:
         messages.note(
             f"{report.path}: the last line is half-written; --fix takes it away, and "

@@ -5,18 +5,35 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import Console
 from typer import Argument, Option
 
+from gsebo import experiments
+from gsebo.cli.ui.live_table import (
+    LiveTable,
+    RunLines,
+    count,
+    duration_in_words,
+    result_in_words,
+)
 from gsebo.cli.ui.options import DataDir, Json, Quiet, ResultsFolder
 from gsebo.cli.ui.output import messages, print_json
 from gsebo.errors import InvalidInput
+from gsebo.experiments import (
+    Engine,
+    Lane,
+    Outcome,
+    Request,
+    Runner,
+    RunWatcher,
+    Store,
+    load_recipe,
+    select,
+)
 from gsebo.lookup import own_name
-
-if TYPE_CHECKING:
-    from gsebo.experiments import Engine, Lane, Outcome, RunWatcher, Store
 
 # Measured: on a GPU ten fits at once take 1.6 times as long as one; on a core nine
 # times, which is no gain over one after the other.
@@ -25,7 +42,7 @@ _GPU_WORKERS = 2
 _ENGINES = dict.fromkeys(("processes", "ray"))
 
 
-def run(
+def run_recipe(
     recipe: Annotated[
         str,
         Argument(metavar="RECIPE", help="A name, such as table1, or a .toml file."),
@@ -86,13 +103,11 @@ def run(
     """
     messages.quiet = quiet or json
     engine = own_name("engine", engine, _ENGINES)
-    if engine == "processes":
-        _load_libraries_for_workers()
-    from gsebo.experiments import Request, Runner, Store, load_recipe, select
-
     asked = load_recipe(recipe)
     # What is picked out by --only is picked out of the recipe itself.
     parts = () if only else tuple(load_recipe(name) for name in asked.parts)
+    if engine == "processes":
+        _load_libraries_for_workers()
     store = Store(results)
     lanes = _lanes(workers, gpu_workers, replicas, engine)
     outcomes, left = [], limit
@@ -126,7 +141,7 @@ def run(
     _finish(outcomes)
 
 
-def _finish(outcomes: Sequence["Outcome"]) -> None:
+def _finish(outcomes: Sequence[Outcome]) -> None:
     """Say what failed, and leave with an error then."""
     for outcome in outcomes:
         if outcome.failed:
@@ -148,11 +163,7 @@ def _load_libraries_for_workers() -> None:
 
 def _lanes(
     workers: int | None, gpu_workers: int | None, replicas: int | None, engine: str
-) -> list["Lane"]:
-    import torch
-
-    from gsebo.experiments import Lane
-
+) -> list[Lane]:
     # Whether a cluster has GPUs is seen when it is there.
     elsewhere = engine == "ray" and "RAY_ADDRESS" in os.environ
     if elsewhere and workers is None:
@@ -163,8 +174,8 @@ def _lanes(
     if elsewhere and gpu_workers is None:
         gpu_workers = 0
     if gpu_workers is None:
-        gpu_workers = _GPU_WORKERS if torch.cuda.is_available() else 0
-    elif gpu_workers and not elsewhere and not torch.cuda.is_available():
+        gpu_workers = _GPU_WORKERS if experiments.has_gpu() else 0
+    elif gpu_workers and not elsewhere and not experiments.has_gpu():
         raise InvalidInput(
             f"--gpu-workers {gpu_workers} given; expected 0 on a machine without CUDA."
         )
@@ -189,34 +200,26 @@ def _cores() -> int:
 
 
 def _engine(
-    name: str, store: "Store", lanes: list["Lane"], data_dir: Path | None
-) -> "Engine":
-    from gsebo.experiments import ProcessEngine, RayEngine
-
+    name: str, store: Store, lanes: list[Lane], data_dir: Path | None
+) -> Engine:
     if name == "ray":
-        return RayEngine(store, lanes, data_dir)
-    return ProcessEngine(store, lanes, data_dir)
+        return experiments.RayEngine(store, lanes, data_dir)
+    return experiments.ProcessEngine(store, lanes, data_dir)
 
 
-def _watcher(quiet: bool) -> AbstractContextManager["RunWatcher"]:
-    from rich.console import Console
-
-    from gsebo.cli.ui.live_table import LiveTable, RunLines
-
+def _watcher(quiet: bool) -> AbstractContextManager[RunWatcher]:
     if sys.stderr.isatty() and not quiet:
         return LiveTable(Console(file=sys.stderr, markup=False, highlight=False))
     return nullcontext(RunLines(quiet=quiet))
 
 
 def _say_how_to_go_on(number: int) -> None:
-    from gsebo.cli.ui.live_table import count
-
     messages.release()
     done = f"{count(number, 'trial')} of this run stored"
     messages.note(f"Interrupted with {done}; the same command goes on.")
 
 
-def _summary(outcome: "Outcome") -> dict[str, object]:
+def _summary(outcome: Outcome) -> dict[str, object]:
     return {
         "recipe": outcome.recipe,
         "stored": outcome.before.stored,
@@ -228,9 +231,7 @@ def _summary(outcome: "Outcome") -> dict[str, object]:
     }
 
 
-def _sentence(outcome: "Outcome", retried: bool) -> str:
-    from gsebo.cli.ui.live_table import count, duration_in_words
-
+def _sentence(outcome: Outcome, retried: bool) -> str:
     number, stored = len(outcome.results), count(outcome.after.stored, "trial")
     if number:
         time = duration_in_words(outcome.seconds)
@@ -244,9 +245,7 @@ def _sentence(outcome: "Outcome", retried: bool) -> str:
     return text
 
 
-def _say_what_failed(outcome: "Outcome") -> None:
-    from gsebo.cli.ui.live_table import result_in_words
-
+def _say_what_failed(outcome: Outcome) -> None:
     messages.release()
     number = len(outcome.failed)
     what = f"{number} of {len(outcome.results)} trials failed"

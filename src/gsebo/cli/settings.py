@@ -6,14 +6,15 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
+from gsebo.data.datasets.registry import require_known_graph
 from gsebo.errors import InvalidInput
-from gsebo.lookup import unknown_name
+from gsebo.lookup import own_name, unknown_name
 from gsebo.methods import METHODS
-from gsebo.methods.presets import preset_parameters
+from gsebo.methods.presets import preset_parameters, presets
 
 
 @dataclass(frozen=True)
-class Plan:
+class FitOptions:
     """The options that ``fit`` and ``compare`` share.
 
     Attributes:
@@ -46,6 +47,23 @@ class Plan:
     def all_seeds(self) -> list[int]:
         """Every seed to run."""
         return list(range(self.seed, self.seed + (self.seeds or 1)))
+
+    def check_names(self, methods: Sequence[str]) -> None:
+        """Raise for the name of a graph, method or preset that does not exist."""
+        require_known_graph(self.dataset)
+        for method in methods:
+            own_name("method", method, METHODS)
+        if self.preset is not None:
+            own_name("preset", self.preset, presets())
+
+
+class ModelPlace(NamedTuple):
+    """Where the model goes; only the first of several processes writes it."""
+
+    out: Path
+    resume: bool
+    checkpoint_seconds: float
+    is_first: bool
 
 
 # These have options of their own, whose values are also reported.
@@ -178,9 +196,9 @@ def _read(setting: Setting, kinds: set[type]) -> Any:
 
 
 def parameters_of(
-    plan: Plan, method: str, settings: Sequence[Setting]
+    plan: FitOptions, method: str, settings: Sequence[Setting]
 ) -> dict[str, Any]:
-    """Put together the parameters of a method.
+    """Put together the parameters of a method, its network among them.
 
     Args:
         plan: The options.
@@ -189,8 +207,8 @@ def parameters_of(
     """
     estimator = METHODS[method].estimator
     given = parameters_from(settings, estimator)
-    taken = estimator().get_params(deep=False)
-    own = {"backbone": plan.backbone or taken["backbone"], "device": plan.device}
+    taken = METHODS[method].defaults
+    own = {"backbone": plan.backbone or taken["backbone"]}
     if plan.preset is None:
         return {**given, **own}
     preset = preset_parameters(

@@ -10,7 +10,10 @@ from typer import Argument, Option
 from gsebo.cli.ui.options import Quiet, ResultsFolder
 from gsebo.cli.ui.output import messages, print_text
 from gsebo.errors import InvalidInput
+from gsebo.experiments import Store, load_recipe
 from gsebo.lookup import lookup
+from gsebo.report import accuracy_sheet, choices_sheet, gaps, gather
+from gsebo.report.formats import formats
 
 # No table is cut when the output is a file or a pipe.
 _UNLIMITED = 1000
@@ -36,10 +39,6 @@ def show(
 ) -> None:
     """Show what is stored for a recipe: paper, ours, difference."""
     messages.quiet = quiet
-    from gsebo.experiments import Store, load_recipe
-    from gsebo.report import accuracy_sheet, choices_sheet, gaps, gather
-    from gsebo.report.formats import formats
-
     write = lookup("format", format, formats(_width()))
     if results != Path("results") and not results.is_dir():
         raise InvalidInput(f"--results {results} given; there is no such folder.")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gsebo.data.datasets.registry import DATASETS as DATASETS
     from gsebo.data.datasets.registry import GENERATED as GENERATED
     from gsebo.data.datasets.registry import DatasetInfo as DatasetInfo
+    from gsebo.data.formats.folder import is_graph_folder as is_graph_folder
     from gsebo.data.formats.npz import load_npz as load_npz
     from gsebo.data.formats.npz import save_npz as save_npz
     from gsebo.data.noise.inter_class import (
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from gsebo.data.noise.registry import noise_parts as noise_parts
     from gsebo.data.noise.registry import noise_spec as noise_spec
     from gsebo.data.splits import apply_split as apply_split
+    from gsebo.data.splits import is_drawn as is_drawn
     from gsebo.data.splits import visible_part as visible_part
     from gsebo.data.synthetic.planted import generate_graph as generate_graph
     from gsebo.data.validate import num_classes as num_classes

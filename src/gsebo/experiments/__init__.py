@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gsebo.experiments.trial import Trial as Trial
     from gsebo.experiments.tuning import Choice as Choice
     from gsebo.experiments.tuning import Tuning as Tuning
+    from gsebo.experiments.versions import has_gpu as has_gpu
     from gsebo.experiments.worker import execute as execute
 
 make_lazy(__name__)

@@ -65,7 +65,7 @@ def trial_parameters(
 @cache
 def default_parameters(method: str) -> Mapping[str, Any]:
     """Every parameter of a method but network, device and seed, by the constructor."""
-    defaults = lookup("method", method, METHODS).estimator().get_params(deep=False)
+    defaults = lookup("method", method, METHODS).defaults
     own = {name: v for name, v in defaults.items() if name not in _NOT_PARAMETERS}
     return MappingProxyType(own)
 

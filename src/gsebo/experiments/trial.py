@@ -2,63 +2,17 @@
 
 import hashlib
 import json
-import warnings
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 from msgspec.structs import asdict, replace
-from torch import Tensor
-from torch_geometric.data import Data
 
-from gsebo.data import (
-    DATASETS,
-    apply_noise,
-    apply_split,
-    load,
-    noise_in_words,
-    visible_part,
-)
-from gsebo.data.splits import has_unseen, is_drawn
-from gsebo.errors import InputWarning
+from gsebo import data
+from gsebo.data import DATASETS, noise_in_words
 from gsebo.lookup import lookup
-from gsebo.methods import GraphClassifier
 from gsebo.schema import Key, Name, Record, Seed, Value
-
-
-def fitted_graph(data: Data) -> Data:
-    """The part of a graph that a fit may see: all of it, unless there is a mask."""
-    return visible_part(data) if has_unseen(data) else data
-
-
-def predicted_classes(model: GraphClassifier, data: Data) -> Tensor:
-    """Class of every node of the whole graph, ``[nodes]``.
-
-    Args:
-        model: Fitted on :func:`fitted_graph`.
-        data: The whole graph.
-    """
-    if not has_unseen(data):
-        return model.transduction_
-    with warnings.catch_warnings():
-        # That new edges get the vanilla weight is what is measured here.
-        warnings.simplefilter("ignore", InputWarning)
-        return model.predict(data)
-
-
-def visible_noise(data: Data, noise: int) -> int:
-    """How many of the false edges the fit saw.
-
-    Args:
-        data: The whole graph.
-        noise: How many false edges were added, in both directions, at its end.
-    """
-    if not has_unseen(data):
-        return noise
-    false = data.edge_index[:, data.num_edges - 2 * noise :]
-    return int((~data.unseen_mask[false]).all(0).sum()) // 2
 
 
 class Trial(Record, frozen=True, dict=True):
@@ -135,15 +89,6 @@ def is_halved(split: str) -> bool:
     return _HALVES in split.split(":")
 
 
-def trial_graph(trial: Trial, data_dir: Path | None = None) -> Data:
-    """Load the graph, split it, and add noise where the trial has some."""
-    data = load(trial.dataset, data_dir=data_dir)
-    data = apply_split(data, trial.split, trial.seed)
-    if trial.noise:
-        data = apply_noise(data, trial.noise, seed=trial.seed)
-    return data
-
-
 def same_graph_for_all_seeds(trial: Trial) -> bool:
     """Whether trials that differ from this by their seeds alone have the same graph."""
-    return not trial.noise and not is_drawn(trial.split)
+    return not trial.noise and not data.is_drawn(trial.split)

@@ -87,6 +87,11 @@ def versions() -> dict[str, str]:
     }
 
 
+def has_gpu() -> bool:
+    """Whether there is a GPU that torch can use."""
+    return torch.cuda.is_available()
+
+
 def device_name(device: torch.device) -> str:
     """Name of the hardware, for example ``"cpu (x86_64)"``."""
     if device.type == "cuda":

@@ -20,26 +20,21 @@ from torch_geometric.data import Data
 
 from gsebo.data import edges_appended, noise_parts
 from gsebo.data.noise.registry import LABELS
+from gsebo.data.splits import has_unseen
 from gsebo.errors import InvalidInput, escaped
 from gsebo.experiments.engine import Batch
-from gsebo.experiments.result import Curves, EdgeGroups, Result, edge_outcome
-from gsebo.experiments.store import Store
-from gsebo.experiments.trial import (
-    Trial,
-    fitted_graph,
-    is_halved,
-    predicted_classes,
-    trial_graph,
+from gsebo.experiments.fit import (
+    FittedTrial,
+    accuracy,
+    edge_outcome,
+    fit_trials,
     visible_noise,
 )
-from gsebo.experiments.versions import (
-    circumstances,
-    device_name,
-    peak_memory_bytes,
-    reset_peak_memory,
-)
-from gsebo.lookup import lookup
-from gsebo.methods import METHODS, GraphClassifier
+from gsebo.experiments.result import Curves, EdgeGroups, Result
+from gsebo.experiments.store import Store
+from gsebo.experiments.trial import Trial, is_halved
+from gsebo.experiments.versions import circumstances, device_name
+from gsebo.methods import GraphClassifier
 from gsebo.training import StepRecord
 
 _DIGITS = 5
@@ -79,58 +74,43 @@ def execute(
 
 
 def _fit(trials: Sequence[Trial], device: str, data_dir: Path | None) -> list[Result]:
-    first = trials[0]
-    data = trial_graph(first, data_dir)
-    model = lookup("method", first.method, METHODS).estimator(
-        backbone=first.backbone,
-        device=device,
-        random_state=first.seed,
-        **first.parameters,
-    )
-    curves = _Curves(data) if first.curves else None
-    if curves and len(trials) > 1:
-        raise ValueError("curves are recorded for one trial at a time")
-    visible = fitted_graph(data)
-    if curves and visible is not data:
-        raise ValueError("curves are recorded of nodes that the fit sees")
-    reset_peak_memory()
-    begun = time.perf_counter()
-    model.fit(visible, replicas=len(trials), watcher=curves)
-    seconds = (time.perf_counter() - begun) / len(trials)
-    peak = peak_memory_bytes(model.model_.strengths.device)
-    return [
-        _result(trial, replica, data, seconds, peak, len(trials), curves)
-        for trial, replica in zip(trials, model.replicas_, strict=True)
-    ]
+    curves: list[_Curves] = []
+
+    def watch(model: GraphClassifier, data: Data) -> _Curves | None:
+        if not trials[0].curves:
+            return None
+        if len(trials) > 1:
+            raise ValueError("curves are recorded for one trial at a time")
+        if has_unseen(data):
+            raise ValueError("curves are recorded of nodes that the fit sees")
+        curves.append(_Curves(data))
+        return curves[0]
+
+    fitted = fit_trials(trials, device=device, data_dir=data_dir, watch=watch)
+    columns = curves[0].columns() if curves else None
+    return [_result(one, columns) for one in fitted]
 
 
-def _result(
-    trial: Trial,
-    model: GraphClassifier,
-    data: Data,
-    seconds: float,
-    peak: int,
-    together: int,
-    curves: "_Curves | None",
-) -> Result:
+def _result(fitted: FittedTrial, curves: Curves | None) -> Result:
+    model, tested = fitted.model, fitted.accuracy("test_mask")
     best = model.history_[model.best_step_ - 1]
     parameters = model.get_params(deep=False)
     for name in ("backbone", "device", "random_state"):
         del parameters[name]
     return Result(
-        trial=trial,
-        test_accuracy=_accuracy(predicted_classes(model, data), data),
+        trial=fitted.trial,
+        test_accuracy=None if tested is None else round(tested, _DIGITS),
         val_accuracy=round(best.val_accuracy, _DIGITS),
         val_loss=round(best.val_loss, _DIGITS),
         best_step=model.best_step_,
         outer_iterations=len(model.history_),
         new_edges=int(model.new_edge_index_.shape[1]),
-        seconds=round(seconds, 3),
-        peak_memory_bytes=peak,
-        together=together,
+        seconds=round(fitted.seconds, 3),
+        peak_memory_bytes=fitted.peak_memory_bytes,
+        together=fitted.together,
         all_parameters=parameters,
-        edges=_edges(trial, model, data),
-        curves=curves.columns() if curves else None,
+        edges=_edges(fitted.trial, model, fitted.data),
+        curves=curves,
         device=device_name(model.model_.strengths.device),
         **circumstances(),
     )
@@ -165,7 +145,7 @@ class _Curves:
             )
         }
         predicted = logits.detach().argmax(dim=-1).cpu()
-        figures["test_accuracy"] = _accuracy(predicted, self._data)
+        figures["test_accuracy"] = accuracy(predicted, self._data, "test_mask")
         with self._lock:
             for name, value in figures.items():
                 self._columns[name].append(round(value, _DIGITS))
@@ -173,12 +153,6 @@ class _Curves:
     def columns(self) -> Curves:
         """Figures of every step, by name."""
         return cast(Curves, dict(self._columns))
-
-
-def _accuracy(predicted: Tensor, data: Data) -> float:
-    chosen = data.test_mask.cpu()
-    right = predicted[chosen] == data.y.cpu()[chosen]
-    return round(float(right.to(torch.float64).mean()), _DIGITS)
 
 
 READY = "ready"

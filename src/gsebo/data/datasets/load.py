@@ -12,7 +12,13 @@ from urllib.request import urlopen
 import numpy as np
 
 from gsebo.data.datasets.locate import Where, cache_folder, locate
-from gsebo.data.datasets.registry import DATASETS, GENERATED, DatasetInfo, RawFile
+from gsebo.data.datasets.registry import (
+    DATASETS,
+    GENERATED,
+    DatasetInfo,
+    RawFile,
+    is_graph_path,
+)
 from gsebo.data.formats.npz import MASK_TABLES, MASKS, load_npz, save_npz
 from gsebo.errors import InvalidInput
 from gsebo.graph.features import features_to_csr, normalise_rows, whole_numbers
@@ -140,7 +146,7 @@ def load(
     Returns:
         The graph; ``data.meta["name"]`` is its name.
     """
-    if _is_path(name_or_path):
+    if is_graph_path(name_or_path):
         path = Path(os.path.expanduser(name_or_path))
         name, by_protocol = path.stem, False
     elif (drawn := normalise(str(name_or_path))) in GENERATED:
@@ -210,18 +216,3 @@ def _path_of(
             "folder that GSEBO_DATA names, or download=True."
         )
     return download_dataset(info.name)
-
-
-def _is_path(name_or_path: str | PathLike[str]) -> bool:
-    if not isinstance(name_or_path, str | PathLike):
-        raise InvalidInput(
-            f"{name_or_path!r:.40} given as a graph: expected a name or a path."
-        )
-    if not isinstance(name_or_path, str):
-        return True
-    separators = {"/", os.sep}
-    return (
-        name_or_path.endswith(".npz")
-        or any(separator in name_or_path for separator in separators)
-        or os.path.isfile(name_or_path)
-    )

@@ -1,13 +1,17 @@
 """The datasets known by name. A new one is an entry here, with or without converter."""
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gsebo.errors import InvalidInput
 from gsebo.lazy import imported
+from gsebo.lookup import normalise, own_name
 
 if TYPE_CHECKING:
     from gsebo.graph.graph import Graph
@@ -289,3 +293,30 @@ GENERATED: dict[str, GeneratedInfo] = {
         num_classes=2,
     ),
 }
+
+
+def require_known_graph(name: str) -> None:
+    """Raise for what is neither the name of a graph nor a path."""
+    is_path = is_graph_path(name) or os.path.isdir(name)
+    if not is_path and normalise(name) not in GENERATED:
+        own_name("dataset", name, DATASETS)
+
+
+def is_graph_path(name_or_path: str | PathLike[str]) -> bool:
+    """Whether this can only be meant as the path of a file.
+
+    Raises:
+        InvalidInput: It is neither a text nor a path.
+    """
+    if not isinstance(name_or_path, str | PathLike):
+        raise InvalidInput(
+            f"{name_or_path!r:.40} given as a graph: expected a name or a path."
+        )
+    if not isinstance(name_or_path, str):
+        return True
+    separators = {"/", os.sep}
+    return (
+        name_or_path.endswith(".npz")
+        or any(separator in name_or_path for separator in separators)
+        or os.path.isfile(name_or_path)
+    )
