@@ -199,10 +199,10 @@ class Stores(Target):
         if call == "results":
             store.results()
         elif call == "verify":
-            verify.check_files(store)
+            verify.check_results(store)
         elif call == "order":
             verify.put_in_order(store)
-            verify.check_files(store)
+            verify.check_results(store)
         else:
             for report in migrate.migrate(store):
                 require(report.problem is not None or report.lines >= 0, "a report")

@@ -17,8 +17,8 @@ from pathlib import Path
 from msgspec import structs
 
 from gsebo.errors import InvalidInput
-from gsebo.experiments import Recipe, Store, load_recipe
-from gsebo.report import accuracy_sheet, choices_sheet, gaps, gather
+from gsebo.experiments import ExperimentRecipe, Store, load_recipe
+from gsebo.report import accuracy_sheet, choices_sheet, gaps, gather_evidence
 from gsebo.report.formats.markdown import as_markdown
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -71,7 +71,7 @@ def table(name: str, store: Store) -> str:
         recipe = OVERVIEWS[name]()
     else:
         recipe = load_recipe(name.removesuffix(CHOICES))
-    evidence = gather(recipe, store)
+    evidence = gather_evidence(recipe, store)
     if name.endswith(CHOICES):
         sheet = choices_sheet(evidence)
     else:
@@ -82,7 +82,7 @@ def table(name: str, store: Store) -> str:
     return as_markdown(replace(sheet, notes=(*sheet.notes, *gaps(evidence))))
 
 
-def overview_recipe() -> Recipe:
+def overview_recipe() -> ExperimentRecipe:
     """GSEBO and the controls that say most about it, on the same networks."""
     controls = load_recipe("controls")
     blocks = (
@@ -94,7 +94,7 @@ def overview_recipe() -> Recipe:
     return replace(controls, blocks=tuple(blocks))
 
 
-def noise_recipe() -> Recipe:
+def noise_recipe() -> ExperimentRecipe:
     """Amortised strengths and what they are measured by, on Cora with false edges."""
     beyond = load_recipe("beyond")
     networks = {

@@ -16,7 +16,7 @@ from cli.conftest import Command, control_c_is_heard, json_of, refused
 from experiments.processes import outlive
 from experiments.small import figures, lines, write_recipe
 from gsebo.cli.ui.live_table import LiveTable
-from gsebo.experiments import Batch, Lane, Result, Trial, load_recipe, make_survey
+from gsebo.experiments import Lane, Result, Trial, TrialBatch, load_recipe, make_survey
 
 STARTS_WITHIN = 120.0
 
@@ -174,7 +174,7 @@ def test_the_table_counts_what_was_and_what_is(tmp_path: Path) -> None:
         table.stage_begins(stage, 3, [lane], None)
         assert "1 / 5" in text()
         assert "left" not in text()
-        table.batch_begins(lane, Batch("some", tuple(trials[2:4])))
+        table.batch_begins(lane, TrialBatch("some", tuple(trials[2:4])))
         assert "cora, seeds 2 to 3 (0 s)" in text()
         table.batch_ends(lane, [_ended(one) for one in trials[2:4]], 600.0)
     assert "3 / 5" in text()

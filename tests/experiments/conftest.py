@@ -5,16 +5,16 @@ from typing import final
 import pytest
 
 from gsebo.experiments import (
-    Batch,
     Lane,
-    Outcome,
     ProcessEngine,
     Request,
     Result,
     Runner,
+    RunOutcome,
     RunWatcher,
     Stage,
     Store,
+    TrialBatch,
     load_recipe,
 )
 
@@ -25,7 +25,7 @@ class Diary(RunWatcher):
 
     def __init__(self, at_batch: Callable[[int], None] | None = None) -> None:
         self.stages: list[str] = []
-        self.batches: list[Batch] = []
+        self.batches: list[TrialBatch] = []
         self.results: list[Result] = []
         self._at_batch = at_batch
 
@@ -34,7 +34,7 @@ class Diary(RunWatcher):
     ) -> None:
         self.stages.append(stage.recipe.name)
 
-    def batch_begins(self, lane: Lane, batch: Batch) -> None:
+    def batch_begins(self, lane: Lane, batch: TrialBatch) -> None:
         self.batches.append(batch)
         if self._at_batch is not None:
             self._at_batch(len(self.batches))
@@ -45,7 +45,7 @@ class Diary(RunWatcher):
         self.results += results
 
 
-RunRecipe = Callable[..., tuple[Outcome, Diary]]
+RunRecipe = Callable[..., tuple[RunOutcome, Diary]]
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def run_recipe(folder: Path) -> Iterator[RunRecipe]:
         replicas: int = 1,
         at_batch: Callable[[int], None] | None = None,
         **wanted: object,
-    ) -> tuple[Outcome, Diary]:
+    ) -> tuple[RunOutcome, Diary]:
         store, diary = Store(folder), Diary(at_batch)
         lanes = [Lane(str(number), replicas=replicas) for number in range(workers)]
         request = Request(recipe=load_recipe(str(path)), **wanted)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from gsebo.data import NoiseSpec
 from gsebo.errors import InvalidInput
 from gsebo.experiments import (
     Cell,
-    Plan,
+    RecipePlan,
     Tuning,
     load_recipe,
     make_plan,
@@ -35,7 +35,7 @@ OTHER_NOISE: tuple[NoiseSpec, ...] = (
 
 
 @cache
-def planned(recipe: str) -> Plan:
+def planned(recipe: str) -> RecipePlan:
     """What is to be run after searches in which every trial did equally well."""
     plan = make_plan(load_recipe(recipe), Tuning({}))
     found = {

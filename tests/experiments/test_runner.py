@@ -12,7 +12,7 @@ import pytest
 from experiments.conftest import RunRecipe
 from experiments.small import figures, lines, write_recipe
 from gsebo.errors import InvalidInput
-from gsebo.experiments import Batch, Result, Store, execute
+from gsebo.experiments import Result, Store, TrialBatch, execute
 from gsebo.experiments.worker import READY, WorkerFailed, WorkerSettings, serve
 
 
@@ -162,7 +162,7 @@ def test_a_worker_says_why_it_gives_up(
     for name in ("_end_with_parent", "prepare_process", "signal.signal"):
         monkeypatch.setattr(f"{module}.{name}", lambda *arguments: None)
     ours, theirs = Pipe()
-    ours.send(Batch("some", ()))
+    ours.send(TrialBatch("some", ()))
     serve(theirs, WorkerSettings(folder, "cpu", None, {}))
     assert ours.recv() == READY
     said = ours.recv()

@@ -16,7 +16,7 @@ from gsebo.errors import InvalidInput
 from gsebo.experiments import Result, Store
 from gsebo.experiments.expand import default_parameters
 from gsebo.experiments.migrate import migrate
-from gsebo.experiments.verify import check_files, leftovers, put_in_order, stale
+from gsebo.experiments.verify import check_results, leftovers, put_in_order, stale
 
 
 @given(st.data())
@@ -44,7 +44,7 @@ def test_whole_lines_survive_a_cut_anywhere(data: st.DataObject) -> None:
         assert path.read_bytes().startswith(b"".join(texts[: len(whole)]))
         expected = {one.key for one in (*written, later)}
         assert set(Store(Path(folder)).results()) == expected
-        (report,) = check_files(Store(Path(folder)))
+        (report,) = check_results(Store(Path(folder)))
         assert report.sound
         assert report.ok == number + 1
 
@@ -67,7 +67,7 @@ def test_duplicates_of_all_files_are_found_and_taken_away(store: Store) -> None:
     unlucky, lucky, again = result(0, error="bad luck"), result(0), result(0)
     first = write(store, "a", unlucky, result(1), unlucky)
     second = write(store, "b", lucky, again, result(2, error="no"), result(1))
-    reports = check_files(store)
+    reports = check_results(store)
     assert [report.duplicates for report in reports] == [(1, 3), (2, 4)]
     assert [(report.ok, report.failed) for report in reports] == [(1, 0), (1, 1)]
     before = store.results()
@@ -75,7 +75,7 @@ def test_duplicates_of_all_files_are_found_and_taken_away(store: Store) -> None:
     put_in_order(store)
     assert first.read_text() == f"{result(1).line()}\n"
     assert second.read_text().splitlines()[0] == lucky.line()
-    assert all(report.sound for report in check_files(store))
+    assert all(report.sound for report in check_results(store))
     assert {key: one.ok for key, one in Store(store.folder).results().items()} == {
         key: one.ok for key, one in before.items()
     }
@@ -102,7 +102,7 @@ def test_what_cannot_be_read_is_named_and_stays(
     for fix in (False, True):
         if fix:
             put_in_order(store)
-        (report,) = check_files(store)
+        (report,) = check_results(store)
         (problem,) = report.problems
         assert problem.startswith("line 2 is no result: ")
         assert says in problem
@@ -116,7 +116,7 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
         folder = tmp_path / kind
         folder.mkdir()
         make(folder / "some.jsonl")
-        for look in (Store(folder).results, lambda at=folder: check_files(Store(at))):
+        for look in (Store(folder).results, lambda at=folder: check_results(Store(at))):
             with pytest.raises(InvalidInput, match=f"is {kind}"):
                 look()
         with pytest.raises(InvalidInput, match=f"is {kind}"):
@@ -267,6 +267,6 @@ def test_another_failure_is_stored_the_same_is_not(store: Store) -> None:
 def test_a_folder_that_cannot_be_there_has_no_results(tmp_path: Path) -> None:
     store = Store(tmp_path / ("x" * 300))
     assert store.results() == {}
-    assert check_files(store) == []
+    assert check_results(store) == []
     with pytest.raises(InvalidInput, match="cannot write"):
         store.append("some", [result()])

@@ -9,20 +9,22 @@ import pytest
 from tests.report.browser import OpenPage, Tab
 from tests.report.page_store import fill_pages
 
-from gsebo.experiments import Recipe, Store
+from gsebo.experiments import ExperimentRecipe, Store
 from gsebo.report.page.page import Page, build_page
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, list[Recipe]]:
+def filled(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Store, list[ExperimentRecipe]]:
     """A store with a result of every trial, and the recipes that it is of."""
     return fill_pages(tmp_path_factory.mktemp("filled"))
 
 
 @pytest.fixture(scope="session")
-def page(filled: tuple[Store, list[Recipe]]) -> Page:
+def page(filled: tuple[Store, list[ExperimentRecipe]]) -> Page:
     """The page that shows them."""
     return build_page(*filled)
 

@@ -9,7 +9,15 @@ from typing import Any
 from tests.report.synthetic import recipe_of
 
 from gsebo.data import edges_appended, noise_parts
-from gsebo.experiments import Planned, Recipe, Result, Store, Trial, Tuning, make_plan
+from gsebo.experiments import (
+    ExperimentRecipe,
+    Planned,
+    Result,
+    Store,
+    Trial,
+    Tuning,
+    make_plan,
+)
 from gsebo.experiments.result import BINS
 
 RECIPES = {
@@ -133,7 +141,7 @@ noise = [0, "removed:10", "removed:90", "labels:10"]
 """,
 }
 
-Outcome = Callable[[Planned], Result | None]
+RunOutcome = Callable[[Planned], Result | None]
 
 
 def made_up(planned: Planned) -> Result:
@@ -181,7 +189,9 @@ def _edges(trial: Trial, chance: random.Random) -> list[dict[str, Any]]:
     return [layer]
 
 
-def fill_pages(folder: Path, outcome: Outcome = made_up) -> tuple[Store, list[Recipe]]:
+def fill_pages(
+    folder: Path, outcome: RunOutcome = made_up
+) -> tuple[Store, list[ExperimentRecipe]]:
     """Store what ``outcome`` says of every trial; ``None`` is not stored."""
     store = Store(folder / "results")
     recipes = [recipe_of(folder, text, name) for name, text in RECIPES.items()]

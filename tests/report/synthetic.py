@@ -4,10 +4,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gsebo.data import noise_parts
-from gsebo.experiments import Planned, Recipe, Result, Store, Tuning, load_recipe
+from gsebo.experiments import (
+    ExperimentRecipe,
+    Planned,
+    Result,
+    Store,
+    Tuning,
+    load_recipe,
+)
 from gsebo.experiments.survey import make_plan
 
-Outcome = Callable[[Planned], float | None]
+RunOutcome = Callable[[Planned], float | None]
 
 COMPARED = """
 title = "Two methods | five seeds & 100 %"
@@ -75,7 +82,7 @@ vary = {{ inner_steps = [1, 2] }}
 """
 
 
-def recipe_of(folder: Path, text: str, name: str = "own") -> Recipe:
+def recipe_of(folder: Path, text: str, name: str = "own") -> ExperimentRecipe:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.toml"
     path.write_text(text, "utf-8")
@@ -90,7 +97,9 @@ def accuracy_of(planned: Planned) -> float:
     return 0.5 + sum(map(ord, word)) % 997 / 3000 - noise + trial.seed**2 / 1234
 
 
-def fill(store: Store, recipe: Recipe, outcome: Outcome = accuracy_of) -> None:
+def fill(
+    store: Store, recipe: ExperimentRecipe, outcome: RunOutcome = accuracy_of
+) -> None:
     """Store a result for each trial; one of ``None`` as failed, one above 1 not."""
     plan = make_plan(recipe, Tuning(store.results()))
     results = []

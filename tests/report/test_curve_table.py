@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gsebo.experiments import Result, Store, Tuning, make_plan
-from gsebo.report import accuracy_sheet, gather
+from gsebo.report import accuracy_sheet, gather_evidence
 from gsebo.report.tables.accuracy import curve_table
 from gsebo.report.tables.table import Missing, Value
 
@@ -45,7 +45,7 @@ def test_figures_at_a_few_steps(tmp_path: Path) -> None:
             for one in make_plan(recipe, Tuning({})).trials
         ],
     )
-    evidence = gather(recipe, store)
+    evidence = gather_evidence(recipe, store)
     table = curve_table(evidence)
     assert table is not None and table in accuracy_sheet(evidence).tables
     assert [group.title for group in table.groups] == ["30", "100", "300", "1000"]
@@ -60,4 +60,4 @@ def test_figures_at_a_few_steps(tmp_path: Path) -> None:
 
 def test_nothing_without_curves(tmp_path: Path) -> None:
     recipe = recipe_of(tmp_path, TEXT)
-    assert curve_table(gather(recipe, Store(tmp_path / "results"))) is None
+    assert curve_table(gather_evidence(recipe, Store(tmp_path / "results"))) is None

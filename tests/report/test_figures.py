@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from tests.report.page_store import RECIPES, fill_pages, made_up
 from tests.report.synthetic import recipe_of
 
-from gsebo.experiments import Planned, Recipe, Result, Store, Trial
-from gsebo.report import Evidence, gather
+from gsebo.experiments import ExperimentRecipe, Planned, Result, Store, Trial
+from gsebo.report import Evidence, gather_evidence
 from gsebo.report.evidence import edge_groups, mean_curve
 from gsebo.report.figures import FIGURES
 from gsebo.report.figures.drawing import Drawing
@@ -21,9 +21,9 @@ TRIAL = Trial("gsebo", "gcn", "cora", "public", 0)
 
 
 @pytest.fixture(scope="module")
-def whole(filled: tuple[Store, list[Recipe]]) -> dict[str, Evidence]:
+def whole(filled: tuple[Store, list[ExperimentRecipe]]) -> dict[str, Evidence]:
     store, recipes = filled
-    return {recipe.name: gather(recipe, store) for recipe in recipes}
+    return {recipe.name: gather_evidence(recipe, store) for recipe in recipes}
 
 
 def drawn(evidence: Evidence) -> Drawing:
@@ -67,7 +67,7 @@ def test_a_panel_for_everything(
 @pytest.mark.parametrize("name", sorted(FIGURES))
 def test_nothing_is_drawn_of_nothing(name: str, tmp_path: Path) -> None:
     recipe = recipe_of(tmp_path, RECIPES[name], name)
-    assert FIGURES[name](gather(recipe, Store(tmp_path / "none"))) is None
+    assert FIGURES[name](gather_evidence(recipe, Store(tmp_path / "none"))) is None
 
 
 def no_gat(planned: Planned) -> Result | None:
@@ -78,7 +78,7 @@ def no_gat(planned: Planned) -> Result | None:
 def test_holes_are_named(name: str, tmp_path: Path) -> None:
     store, recipes = fill_pages(tmp_path, no_gat)
     recipe = next(one for one in recipes if one.name == name)
-    drawing = drawn(gather(recipe, store))
+    drawing = drawn(gather_evidence(recipe, store))
     assert drawing.absent
     assert all("GAT" in words for words in drawing.absent)
     titles = [card.title for group in drawing.groups for card in group.cards]
@@ -158,7 +158,7 @@ def test_one_seed_is_enough(tmp_path: Path) -> None:
     store, recipes = fill_pages(tmp_path, first)
     for recipe in recipes:
         if recipe.name in FIGURES:
-            assert drawn(gather(recipe, store)).absent == ()
+            assert drawn(gather_evidence(recipe, store)).absent == ()
 
 
 def test_a_layer_whose_edges_began_at_zero_is_skipped() -> None:

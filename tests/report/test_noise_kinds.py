@@ -12,7 +12,7 @@ from tests.report.synthetic import OTHER_NOISE, recipe_of
 
 from gsebo.data import NOISE_KINDS, NoiseSpec, noise_parts
 from gsebo.experiments import Planned, Result, Store, Tuning, make_plan
-from gsebo.report import Evidence, Summary, accuracy_sheet, gather
+from gsebo.report import Evidence, Summary, accuracy_sheet, gather_evidence
 from gsebo.report.evidence import levels_by_kind
 from gsebo.report.figures import FIGURES
 from gsebo.report.figures.drawing import Drawing
@@ -29,7 +29,7 @@ def stored(folder: Path, text: str = OTHER_NOISE, name: str = "own") -> Store:
 
 
 def evidence_of(folder: Path, text: str = OTHER_NOISE, name: str = "own") -> Evidence:
-    return gather(recipe_of(folder, text, name), stored(folder, text, name))
+    return gather_evidence(recipe_of(folder, text, name), stored(folder, text, name))
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,7 @@ def test_a_kind_without_results_is_named(tmp_path: Path) -> None:
 
     planned = make_plan(recipe, Tuning({})).trials
     store.append("own", [one for one in map(unless_removed, planned) if one])
-    drawing = robustness_extended(gather(recipe, store))
+    drawing = robustness_extended(gather_evidence(recipe, store))
     assert drawing is not None
     assert drawing.absent == ("GCN, Cora, edges removed",)
     assert len(titles(drawing)) == 3
@@ -152,7 +152,7 @@ def test_the_page_lists_noise_by_its_name(tmp_path: Path) -> None:
     page = build_page(store, [recipe])
     text = PageReader(page.html).text
     assert "removed:90" in text and "labels:10" in text
-    evidence = gather(recipe, store)
+    evidence = gather_evidence(recipe, store)
     for cell in evidence.results:
         summary = Summary.of(evidence.accuracies(cell))
         assert summary is not None

@@ -14,8 +14,8 @@ from tests.report.page_store import fill_pages, made_up
 from tests.report.synthetic import recipe_of
 
 from gsebo.errors import InvalidInput
-from gsebo.experiments import Planned, Recipe, Result, Store
-from gsebo.report import Summary, gather
+from gsebo.experiments import ExperimentRecipe, Planned, Result, Store
+from gsebo.report import Summary, gather_evidence
 from gsebo.report.page.page import Page, build_page
 
 
@@ -71,11 +71,11 @@ def test_every_figure_has_a_title_in_words(reader: PageReader) -> None:
 
 
 def test_tables_show_what_is_stored(
-    reader: PageReader, filled: tuple[Store, list[Recipe]]
+    reader: PageReader, filled: tuple[Store, list[ExperimentRecipe]]
 ) -> None:
     store, recipes = filled
     for recipe in recipes:
-        evidence = gather(recipe, store)
+        evidence = gather_evidence(recipe, store)
         for cell in evidence.results:
             summary = Summary.of(evidence.accuracies(cell))
             assert summary is not None
@@ -191,7 +191,7 @@ tuned_by = "{tmp_path / "search.toml"}"
     )
     waiting = build_page(store, [first, tuned])
     assert "search that decides" in waiting.sections[-1].gaps[0]
-    planned = gather(search, store).plan.trials
+    planned = gather_evidence(search, store).plan.trials
     store.append("search", [Result(trial=one.trial, error="no") for one in planned])
     failed = build_page(store, [first, tuned])
     assert "every candidate of the search" in failed.sections[-1].gaps[0]

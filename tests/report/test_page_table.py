@@ -6,7 +6,7 @@ import pytest
 
 from gsebo.data import level_in_words, noise_parts
 from gsebo.experiments import Store
-from gsebo.report import accuracy_sheet, gather
+from gsebo.report import accuracy_sheet, gather_evidence
 from gsebo.report.evidence import outline
 from gsebo.report.page.tables import page_table, trial_list
 
@@ -17,7 +17,7 @@ from .synthetic import NOISY, OTHER_NOISE, fill, recipe_of
 def test_every_number_leads_to_the_trials_behind_it(tmp_path: Path, text: str) -> None:
     recipe, store = recipe_of(tmp_path, text), Store(tmp_path / "results")
     fill(store, recipe)
-    evidence = gather(recipe, store)
+    evidence = gather_evidence(recipe, store)
     trials = trial_list(evidence)
     cells = {one.anchor: one.cell for one in trials}
     seen = set()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gsebo.experiments import Result, Store, Tuning, make_plan
-from gsebo.report import accuracy_sheet, gather
+from gsebo.report import accuracy_sheet, gather_evidence
 from gsebo.report.tables.accuracy import strength_tables
 from gsebo.report.tables.table import Missing, Value
 
@@ -35,7 +35,9 @@ def filled(folder: Path, text: str) -> Store:
 
 def test_means_over_seeds(tmp_path: Path) -> None:
     store = filled(tmp_path, SHOWN)
-    clean, cora, citeseer = strength_tables(gather(recipe_of(tmp_path, SHOWN), store))
+    clean, cora, citeseer = strength_tables(
+        gather_evidence(recipe_of(tmp_path, SHOWN), store)
+    )
     assert [group.title for group in clean.groups] == ["Cora", "Citeseer"]
     (row,) = clean.rows
     within, between, *_ = row.contents
@@ -52,7 +54,9 @@ def test_only_where_the_recipe_is_about_edges(tmp_path: Path) -> None:
     titles = []
     for number, text in enumerate((NOISY, SHOWN)):
         folder = tmp_path / str(number)
-        sheet = accuracy_sheet(gather(recipe_of(folder, text), filled(folder, text)))
+        sheet = accuracy_sheet(
+            gather_evidence(recipe_of(folder, text), filled(folder, text))
+        )
         titles.append([t.title for t in sheet.tables if "Strength" in t.title])
     assert titles[0] == [] and len(titles[1]) == 3
 
@@ -60,6 +64,9 @@ def test_only_where_the_recipe_is_about_edges(tmp_path: Path) -> None:
 def test_what_is_missing_is_a_gap(tmp_path: Path) -> None:
     text = SHOWN.replace('["cora", "citeseer"]', '["cora"]')
     store = filled(tmp_path, text)
-    clean, _ = strength_tables(gather(recipe_of(tmp_path, text), store))
+    clean, _ = strength_tables(gather_evidence(recipe_of(tmp_path, text), store))
     assert not any(isinstance(one, Missing) for one in clean.rows[0].contents)
-    assert strength_tables(gather(recipe_of(tmp_path, text), Store(tmp_path))) == []
+    assert (
+        strength_tables(gather_evidence(recipe_of(tmp_path, text), Store(tmp_path)))
+        == []
+    )

@@ -10,21 +10,21 @@ import pytest
 
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Planned, Store
-from gsebo.report import Evidence, accuracy_sheet, gaps, gather
+from gsebo.report import Evidence, accuracy_sheet, gaps, gather_evidence
 from gsebo.report.names import (
     backbone_title,
     method_title,
     published_figure,
     published_gain,
 )
-from gsebo.report.tables.table import Group, Missing, Row, Sheet, Table, Value
+from gsebo.report.tables.table import ColumnGroup, Missing, Row, Sheet, Table, Value
 
 from .synthetic import (
     COMPARED,
     NOISY,
     OTHER_NOISE,
     SEARCH,
-    Outcome,
+    RunOutcome,
     accuracy_of,
     fill,
     recipe_of,
@@ -32,11 +32,11 @@ from .synthetic import (
 
 
 def evidence_of(
-    folder: Path, text: str, outcome: Outcome = accuracy_of, name: str = "own"
+    folder: Path, text: str, outcome: RunOutcome = accuracy_of, name: str = "own"
 ) -> Evidence:
     recipe, store = recipe_of(folder, text, name), Store(folder / "results")
     fill(store, recipe, outcome)
-    return gather(recipe, store)
+    return gather_evidence(recipe, store)
 
 
 def stored_lines(folder: Path) -> list[dict[str, Any]]:
@@ -281,4 +281,4 @@ def test_a_recipe_without_cells_is_refused(tmp_path: Path) -> None:
 
 def test_rows_have_a_content_for_each_column() -> None:
     with pytest.raises(ValueError, match="expected"):
-        Table("", ("a",), (Group("b", ("c", "d")),), (Row(("x",), ("y",)),))
+        Table("", ("a",), (ColumnGroup("b", ("c", "d")),), (Row(("x",), ("y",)),))

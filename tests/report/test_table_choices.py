@@ -5,7 +5,7 @@ import pytest
 
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Planned, Store
-from gsebo.report import Evidence, accuracy_sheet, choices_sheet, gaps, gather
+from gsebo.report import Evidence, accuracy_sheet, choices_sheet, gaps, gather_evidence
 from gsebo.report.tables.table import Missing
 
 from .synthetic import COMPARED, SEARCH, TUNED, fill, recipe_of
@@ -29,7 +29,7 @@ def tuned(folder: Path, *, searched: bool) -> Evidence:
     if searched:
         fill(store, search, score)
         fill(store, recipe, lambda planned: 0.5)
-    return gather(recipe, store)
+    return gather_evidence(recipe, store)
 
 
 def test_the_best_is_taken_and_the_next_beside_it(tmp_path: Path) -> None:
@@ -77,4 +77,4 @@ def test_before_the_search_all_rows_are_there_and_empty(tmp_path: Path) -> None:
 def test_without_a_search_there_is_nothing_to_show(tmp_path: Path) -> None:
     recipe = recipe_of(tmp_path, COMPARED)
     with pytest.raises(InvalidInput, match=r"'own'.*leaves none to a search"):
-        choices_sheet(gather(recipe, Store(tmp_path / "results")))
+        choices_sheet(gather_evidence(recipe, Store(tmp_path / "results")))

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from gsebo.experiments import Planned, Store
-from gsebo.report import accuracy_sheet, choices_sheet, gather
+from gsebo.report import accuracy_sheet, choices_sheet, gather_evidence
 from gsebo.report.formats import formats
 from gsebo.report.formats.latex import as_latex
 from gsebo.report.formats.markdown import as_markdown
 from gsebo.report.formats.text import as_text
-from gsebo.report.tables.table import Group, Missing, Row, Sheet, Table, Value
+from gsebo.report.tables.table import ColumnGroup, Missing, Row, Sheet, Table, Value
 
 from .synthetic import COMPARED, NOISY, TUNED, accuracy_of, fill, recipe_of
 
@@ -52,7 +52,7 @@ def sheet(request: pytest.FixtureRequest, tmp_path: Path) -> Sheet:
     text, name = request.param
     recipe, store = recipe_of(tmp_path, text, name), Store(tmp_path / "results")
     fill(store, recipe, some_lost)
-    return accuracy_sheet(gather(recipe, store))
+    return accuracy_sheet(gather_evidence(recipe, store))
 
 
 def sheet_of(*tables: Table, notes: tuple[str, ...] = ()) -> Sheet:
@@ -195,7 +195,9 @@ def test_the_best_of_a_section_is_bold(sheet: Sheet) -> None:
 
 @given(texts, texts)
 def test_any_text_survives(label: str, content: str) -> None:
-    table = Table("", ("a", "b"), (Group(content),), (Row((label, "x"), (content,)),))
+    table = Table(
+        "", ("a", "b"), (ColumnGroup(content),), (Row((label, "x"), (content,)),)
+    )
     shown = [" ".join(text.split()) for text in (label, content)]
     sheet = sheet_of(table)
     headings, row = markdown_tables(as_markdown(sheet))[0]
@@ -221,7 +223,7 @@ def test_any_text_survives(label: str, content: str) -> None:
     ],
 )
 def test_numbers(content: Any, expected: str) -> None:
-    table = Table("", ("a",), (Group("b"),), (Row(("c",), (content,)),))
+    table = Table("", ("a",), (ColumnGroup("b"),), (Row(("c",), (content,)),))
     sheet = sheet_of(table)
     assert markdown_tables(as_markdown(sheet))[0][1][1] == expected
     assert latex_tables(as_latex(sheet))[0][0][1] == expected
@@ -231,7 +233,7 @@ def test_numbers(content: Any, expected: str) -> None:
 @given(st.integers(40, 300))
 def test_text_is_cut_to_the_width(width: int) -> None:
     contents = tuple(Value(80.0 + place, 1.0) for place in range(12))
-    groups = tuple(Group(f"graph {n}", ("paper", "ours")) for n in range(6))
+    groups = tuple(ColumnGroup(f"graph {n}", ("paper", "ours")) for n in range(6))
     rows = tuple(Row(("GCN", name), contents) for name in ("one", "two"))
     sheet = sheet_of(Table("", ("network", "method"), groups, rows), notes=("a " * 99,))
     lines = as_text(sheet, width).splitlines()
@@ -244,6 +246,6 @@ def test_text_is_cut_to_the_width(width: int) -> None:
 
 def test_choices_have_every_format(tmp_path: Path) -> None:
     recipe = recipe_of(tmp_path, TUNED.format(search="tuning"))
-    sheet = choices_sheet(gather(recipe, Store(tmp_path / "results")))
+    sheet = choices_sheet(gather_evidence(recipe, Store(tmp_path / "results")))
     texts = {name: write(sheet) for name, write in formats(80).items()}
     assert all("gsebo" in text.lower() for text in texts.values())

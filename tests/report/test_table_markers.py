@@ -7,7 +7,7 @@ import pytest
 from scripts import tables
 
 from gsebo.experiments import Store, load_recipe
-from gsebo.report import accuracy_sheet, choices_sheet, gather
+from gsebo.report import accuracy_sheet, choices_sheet, gather_evidence
 from gsebo.report.formats.markdown import as_markdown
 
 from .synthetic import fill
@@ -30,7 +30,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
 
 def test_a_marker_is_filled_with_the_table_of_its_recipe(store: Store) -> None:
     found = tables.rewritten(TEXT.format(name="overfitting", table="old\n"), store)
-    sheet = accuracy_sheet(gather(load_recipe("overfitting"), store))
+    sheet = accuracy_sheet(gather_evidence(load_recipe("overfitting"), store))
     table = f"{as_markdown(sheet)}\n"
     assert found == TEXT.format(name="overfitting", table=table)
     assert tables.rewritten(found, store) == found
@@ -38,7 +38,7 @@ def test_a_marker_is_filled_with_the_table_of_its_recipe(store: Store) -> None:
 
 def test_choices_have_a_marker_of_their_own(store: Store) -> None:
     found = tables.rewritten(TEXT.format(name="table2-choices", table=""), store)
-    sheet = choices_sheet(gather(load_recipe("table2"), store))
+    sheet = choices_sheet(gather_evidence(load_recipe("table2"), store))
     first, *_ = as_markdown(sheet).splitlines()
     assert first in found and "trials are not stored" in found
 

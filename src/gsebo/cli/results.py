@@ -12,7 +12,12 @@ from gsebo.cli.ui.output import messages, print_json, print_table
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Result, Store, load_recipe, make_survey, recipe_names
 from gsebo.experiments.migrate import Migration, migrate
-from gsebo.experiments.verify import FileReport, check_files, leftovers, put_in_order
+from gsebo.experiments.verify import (
+    FileReport,
+    check_results,
+    leftovers,
+    put_in_order,
+)
 
 results_app = typer.Typer(
     add_completion=False,
@@ -36,7 +41,7 @@ def list_results(results: ResultsFolder = Path("results"), json: Json = False) -
     names = recipe_names()
     known = store.results()
     rows = [_standing(name, known) for name in names]
-    rows += [_own_file(r) for r in check_files(store) if r.path.stem not in names]
+    rows += [_own_file(r) for r in check_results(store) if r.path.stem not in names]
     if json:
         print_json({"recipes": rows})
         return
@@ -88,7 +93,7 @@ def _unknown(name: str, remark: str) -> dict[str, Any]:
 
 
 @results_app.command("verify", epilog="[bold]Example:[/bold] gsebo results verify")
-def verify(
+def verify_results(
     results: ResultsFolder = Path("results"),
     fix: Annotated[
         bool,
@@ -110,7 +115,7 @@ def verify(
     store = Store(results)
     if fix:
         put_in_order(store)
-    reports, left = check_files(store), leftovers(store)
+    reports, left = check_results(store), leftovers(store)
     if json:
         print_json(
             {

@@ -25,9 +25,9 @@ from gsebo.errors import InvalidInput
 from gsebo.experiments import (
     Engine,
     Lane,
-    Outcome,
     Request,
     Runner,
+    RunOutcome,
     RunWatcher,
     Store,
     load_recipe,
@@ -141,7 +141,7 @@ def run_recipe(
     _finish(outcomes)
 
 
-def _finish(outcomes: Sequence[Outcome]) -> None:
+def _finish(outcomes: Sequence[RunOutcome]) -> None:
     """Say what failed, and leave with an error then."""
     for outcome in outcomes:
         if outcome.failed:
@@ -219,7 +219,7 @@ def _say_how_to_go_on(number: int) -> None:
     messages.note(f"Interrupted with {done}; the same command goes on.")
 
 
-def _summary(outcome: Outcome) -> dict[str, object]:
+def _summary(outcome: RunOutcome) -> dict[str, object]:
     return {
         "recipe": outcome.recipe,
         "stored": outcome.before.stored,
@@ -231,7 +231,7 @@ def _summary(outcome: Outcome) -> dict[str, object]:
     }
 
 
-def _sentence(outcome: Outcome, retried: bool) -> str:
+def _sentence(outcome: RunOutcome, retried: bool) -> str:
     number, stored = len(outcome.results), count(outcome.after.stored, "trial")
     if number:
         time = duration_in_words(outcome.seconds)
@@ -245,7 +245,7 @@ def _sentence(outcome: Outcome, retried: bool) -> str:
     return text
 
 
-def _say_what_failed(outcome: Outcome) -> None:
+def _say_what_failed(outcome: RunOutcome) -> None:
     messages.release()
     number = len(outcome.failed)
     what = f"{number} of {len(outcome.results)} trials failed"

@@ -12,7 +12,7 @@ from gsebo.cli.ui.output import messages, print_text
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Store, load_recipe
 from gsebo.lookup import lookup
-from gsebo.report import accuracy_sheet, choices_sheet, gaps, gather
+from gsebo.report import accuracy_sheet, choices_sheet, gaps, gather_evidence
 from gsebo.report.formats import formats
 
 # No table is cut when the output is a file or a pipe.
@@ -42,7 +42,7 @@ def show(
     write = lookup("format", format, formats(_width()))
     if results != Path("results") and not results.is_dir():
         raise InvalidInput(f"--results {results} given; there is no such folder.")
-    evidence = gather(load_recipe(recipe), Store(results), seeds=seeds)
+    evidence = gather_evidence(load_recipe(recipe), Store(results), seeds=seeds)
     sheet = choices_sheet(evidence) if choices else accuracy_sheet(evidence)
     print_text(write(sheet))
     for sentence in gaps(evidence, recipe):

@@ -5,35 +5,35 @@ from typing import TYPE_CHECKING
 from gsebo.lazy import make_lazy
 
 if TYPE_CHECKING:
-    from gsebo.experiments.engine import Batch as Batch
     from gsebo.experiments.engine import Engine as Engine
     from gsebo.experiments.engine import Lane as Lane
+    from gsebo.experiments.engine import TrialBatch as TrialBatch
     from gsebo.experiments.engine import Waiting as Waiting
     from gsebo.experiments.expand import Candidate as Candidate
     from gsebo.experiments.expand import Cell as Cell
     from gsebo.experiments.expand import Planned as Planned
     from gsebo.experiments.pool import ProcessEngine as ProcessEngine
     from gsebo.experiments.ray_pool import RayEngine as RayEngine
-    from gsebo.experiments.recipe import Block as Block
-    from gsebo.experiments.recipe import Recipe as Recipe
+    from gsebo.experiments.recipe import ExperimentRecipe as ExperimentRecipe
+    from gsebo.experiments.recipe import TrialBlock as TrialBlock
     from gsebo.experiments.recipe import load_recipe as load_recipe
     from gsebo.experiments.recipe import recipe_names as recipe_names
     from gsebo.experiments.result import Result as Result
     from gsebo.experiments.runner import Durations as Durations
-    from gsebo.experiments.runner import Outcome as Outcome
     from gsebo.experiments.runner import Request as Request
     from gsebo.experiments.runner import Runner as Runner
+    from gsebo.experiments.runner import RunOutcome as RunOutcome
     from gsebo.experiments.runner import RunWatcher as RunWatcher
     from gsebo.experiments.selection import Selection as Selection
     from gsebo.experiments.selection import select as select
     from gsebo.experiments.store import Store as Store
-    from gsebo.experiments.survey import Plan as Plan
+    from gsebo.experiments.survey import RecipePlan as RecipePlan
     from gsebo.experiments.survey import Stage as Stage
     from gsebo.experiments.survey import Survey as Survey
     from gsebo.experiments.survey import make_plan as make_plan
     from gsebo.experiments.survey import make_survey as make_survey
     from gsebo.experiments.trial import Trial as Trial
-    from gsebo.experiments.tuning import Choice as Choice
+    from gsebo.experiments.tuning import SearchChoice as SearchChoice
     from gsebo.experiments.tuning import Tuning as Tuning
     from gsebo.experiments.versions import has_gpu as has_gpu
     from gsebo.experiments.worker import execute as execute

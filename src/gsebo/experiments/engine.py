@@ -29,7 +29,7 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class Batch:
+class TrialBatch:
     """What a worker gets at a time.
 
     Attributes:
@@ -71,7 +71,7 @@ class Waiting:
     def __len__(self) -> int:
         return len(self._trials)
 
-    def take(self, lane: Lane) -> Batch | None:
+    def take(self, lane: Lane) -> TrialBatch | None:
         """Take the next trial, with others that can be fitted at the same time.
 
         Returns:
@@ -83,7 +83,7 @@ class Waiting:
         trials = self._companions(first, lane.replicas)
         for trial in trials:
             del self._trials[trial.key]
-        return Batch(self._file, tuple(trials), self._again)
+        return TrialBatch(self._file, tuple(trials), self._again)
 
     def _next(self, lane: Lane) -> Trial | None:
         dense = (one for one in self._trials.values() if is_dense(one))
@@ -128,7 +128,7 @@ class Engine(ABC):
         """Where batches can run; known once the engine is entered."""
 
     @abstractmethod
-    def start(self, lane: Lane, batch: Batch) -> None:
+    def start(self, lane: Lane, batch: TrialBatch) -> None:
         """Begin with a batch in a lane where none is running."""
 
     @abstractmethod

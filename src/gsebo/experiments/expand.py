@@ -10,7 +10,7 @@ from typing import Any
 
 from gsebo.data import DATASETS, NoiseSpec
 from gsebo.errors import InvalidInput
-from gsebo.experiments.recipe import Block
+from gsebo.experiments.recipe import TrialBlock
 from gsebo.experiments.trial import Trial, full_split_name
 from gsebo.lookup import lookup, own_name, unknown_name
 from gsebo.methods import METHODS
@@ -112,7 +112,7 @@ class Planned:
     candidate: Candidate
 
 
-def places(block: Block) -> Iterator[tuple[str, str, str]]:
+def places(block: TrialBlock) -> Iterator[tuple[str, str, str]]:
     """Every method, row and dataset that go together."""
     methods = [own_name("method", name, METHODS) for name in block.methods]
     datasets = [own_name("dataset", name, DATASETS) for name in block.datasets]
@@ -123,7 +123,7 @@ def places(block: Block) -> Iterator[tuple[str, str, str]]:
 
 
 def block_trials(
-    block: Block,
+    block: TrialBlock,
     method: str,
     row: str,
     dataset: str,
@@ -171,7 +171,7 @@ def block_trials(
             yield Planned(cell, trial, Candidate(backbone, varied))
 
 
-def _varied(block: Block) -> Iterator[dict[str, Any]]:
+def _varied(block: TrialBlock) -> Iterator[dict[str, Any]]:
     for values in product(*block.vary.values()):
         yield dict(zip(block.vary, values, strict=True))
 

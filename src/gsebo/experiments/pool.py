@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, final
 
-from gsebo.experiments.engine import Batch, Engine, Lane
+from gsebo.experiments.engine import Engine, Lane, TrialBatch
 from gsebo.experiments.result import Result
 from gsebo.experiments.store import Store
 from gsebo.experiments.versions import circumstances
@@ -44,7 +44,7 @@ class _Worker:
     process: BaseProcess
     pipe: "connection.Connection[Any, Any]"
     ready: bool = False
-    batch: Batch | None = None
+    batch: TrialBatch | None = None
 
 
 @final
@@ -77,7 +77,7 @@ class ProcessEngine(Engine):
         """Start no process yet: those that get no batch are not needed."""
         _CONTEXT.set_forkserver_preload([serve.__module__])
 
-    def start(self, lane: Lane, batch: Batch) -> None:
+    def start(self, lane: Lane, batch: TrialBatch) -> None:
         """Hand a batch to the worker of a lane, which is started if there is none."""
         worker = self._workers.get(lane)
         if worker is None or not worker.process.is_alive():

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, final
 
 from gsebo.errors import InvalidInput
-from gsebo.experiments.engine import Batch, Engine, Lane
+from gsebo.experiments.engine import Engine, Lane, TrialBatch
 from gsebo.experiments.result import Result
 from gsebo.experiments.store import Store
 from gsebo.experiments.trial import Trial
@@ -51,7 +51,7 @@ class RayEngine(Engine):
         self._lanes = tuple(lanes)
         self._data_dir = None if data_dir is None else data_dir.absolute()
         self._gpu_share = 0.0
-        self._running: dict[Any, tuple[Lane, Batch]] = {}
+        self._running: dict[Any, tuple[Lane, TrialBatch]] = {}
 
     @property
     def lanes(self) -> Sequence[Lane]:
@@ -74,7 +74,7 @@ class RayEngine(Engine):
             )
         self._gpu_share = min(1.0, gpus / max(sharing, 1))
 
-    def start(self, lane: Lane, batch: Batch) -> None:
+    def start(self, lane: Lane, batch: TrialBatch) -> None:
         """Submit a batch; where it runs is up to the cluster."""
         gpus = self._gpu_share if lane.device == "cuda" else 0.0
         # A task whose process dies would be run again in silence.
@@ -119,7 +119,7 @@ class RayEngine(Engine):
                 f"is running ({error})."
             ) from error
 
-    def _results(self, task: Any, lane: Lane, batch: Batch) -> list[Result]:
+    def _results(self, task: Any, lane: Lane, batch: TrialBatch) -> list[Result]:
         try:
             return [Result.from_line(line) for line in self._ray.get(task)]
         except self._ray.exceptions.RayError as error:

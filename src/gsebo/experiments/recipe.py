@@ -25,7 +25,7 @@ _Kind = TypeVar("_Kind")
 _Some = Annotated[list[_Kind], Meta(min_length=1)]
 
 
-class Block(Record, frozen=True, kw_only=True):
+class TrialBlock(Record, frozen=True, kw_only=True):
     """Fits that share everything but what is listed: the product of all lists.
 
     Attributes:
@@ -69,7 +69,7 @@ class Block(Record, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class ExperimentRecipe:
     """The fits of a table or figure.
 
     Attributes:
@@ -88,7 +88,7 @@ class Recipe:
     seeds: int
     shows_edges: bool
     parts: tuple[str, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[TrialBlock, ...]
 
     @property
     def is_search(self) -> bool:
@@ -101,7 +101,7 @@ def recipe_names() -> list[str]:
     return sorted(path.stem for path in _FOLDER.glob("*.toml"))
 
 
-def load_recipe(name_or_path: str) -> Recipe:
+def load_recipe(name_or_path: str) -> ExperimentRecipe:
     """Read a recipe by its name, or one of the user's own by its path.
 
     Raises:
@@ -115,7 +115,7 @@ def load_recipe(name_or_path: str) -> Recipe:
     return read_recipe(read_bytes(path, "a recipe", _LONGEST), path)
 
 
-def read_recipe(text: bytes, path: Path) -> Recipe:
+def read_recipe(text: bytes, path: Path) -> ExperimentRecipe:
     """Read the text of a recipe.
 
     Args:
@@ -138,7 +138,7 @@ def read_recipe(text: bytes, path: Path) -> Recipe:
             f"parts of {escaped(str(path))} are {', '.join(parts)}; expected each of "
             "them once, and not the recipe itself."
         )
-    recipe = Recipe(
+    recipe = ExperimentRecipe(
         name=path.stem,
         title=content.title,
         about=content.about,
@@ -154,7 +154,7 @@ def read_recipe(text: bytes, path: Path) -> Recipe:
     return recipe
 
 
-def require_few_trials(recipe: Recipe, seeds: int | None = None) -> None:
+def require_few_trials(recipe: ExperimentRecipe, seeds: int | None = None) -> None:
     """Raise if nobody could wait for all trials of a recipe, or even list them.
 
     Args:
@@ -171,7 +171,7 @@ def require_few_trials(recipe: Recipe, seeds: int | None = None) -> None:
         )
 
 
-def _num_trials(block: Block, seeds: int) -> int:
+def _num_trials(block: TrialBlock, seeds: int) -> int:
     """How many trials a block has at most, by the lengths of its lists."""
     networks = sum(len(block.variants.get(row, [row])) for row in block.backbones)
     places = len(block.methods) * networks * len(block.datasets) * len(block.noise)
@@ -186,10 +186,10 @@ class _RecipeFile(Record, frozen=True, kw_only=True):
     seeds: Count = 10
     shows_edges: bool = False
     parts: list[Name] = msgspec.field(default_factory=list)
-    trials: _Some[Block]
+    trials: _Some[TrialBlock]
 
 
-def _in_one_form(where: str, path: Path, block: Block) -> Block:
+def _in_one_form(where: str, path: Path, block: TrialBlock) -> TrialBlock:
     """Spell noise in one way, and a search's path from the working directory."""
     what = escaped(f"noise of {where}")
     search = block.tuned_by

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import final
 
-from gsebo.experiments.engine import Batch, Engine, Lane, Waiting
-from gsebo.experiments.recipe import Recipe
+from gsebo.experiments.engine import Engine, Lane, TrialBatch, Waiting
+from gsebo.experiments.recipe import ExperimentRecipe
 from gsebo.experiments.result import Result
 from gsebo.experiments.selection import Selection
 from gsebo.experiments.store import Store
@@ -94,7 +94,7 @@ class RunWatcher(ABC):
         """
 
     @abstractmethod
-    def batch_begins(self, lane: Lane, batch: Batch) -> None:
+    def batch_begins(self, lane: Lane, batch: TrialBatch) -> None:
         """A batch begins to run in a lane."""
 
     @abstractmethod
@@ -122,7 +122,7 @@ class Request:
         retry_failed: Whether trials that failed earlier are run once more.
     """
 
-    recipe: Recipe
+    recipe: ExperimentRecipe
     seeds: int | None = None
     selection: Selection | None = None
     limit: int | None = None
@@ -130,7 +130,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """What a run did.
 
     Attributes:
@@ -173,7 +173,7 @@ class Runner:
         self._watcher = watcher
         self._ran: dict[str, Result] = {}
 
-    def run(self) -> Outcome:
+    def run(self) -> RunOutcome:
         """Run until nothing is missing or the limit is reached."""
         begun = time.perf_counter()
         before = self.survey()
@@ -182,7 +182,7 @@ class Runner:
             with self._engine:
                 self._run_stages(before)
         seconds = round(time.perf_counter() - begun, 3)
-        return Outcome(
+        return RunOutcome(
             recipe=self._request.recipe.name,
             before=before,
             after=self.survey(),

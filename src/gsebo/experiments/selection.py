@@ -8,7 +8,12 @@ from msgspec import structs
 from gsebo.data import DATASETS
 from gsebo.errors import InvalidInput
 from gsebo.experiments.expand import Planned
-from gsebo.experiments.recipe import Block, Recipe, load_recipe, require_few_trials
+from gsebo.experiments.recipe import (
+    ExperimentRecipe,
+    TrialBlock,
+    load_recipe,
+    require_few_trials,
+)
 from gsebo.lookup import own_name
 from gsebo.methods import METHODS
 
@@ -28,7 +33,7 @@ class Selection:
         parts = (f"{key}={','.join(sorted(v))}" for key, v in self.wanted.items())
         return " ".join(parts)
 
-    def narrowed(self, recipe: Recipe) -> Recipe:
+    def narrowed(self, recipe: ExperimentRecipe) -> ExperimentRecipe:
         """Leave out of a recipe what cannot be wanted, so that no search is needed.
 
         Which network is in a row may depend on a search: more rows than are wanted
@@ -53,7 +58,7 @@ class Selection:
             and self._has("seed", str(trial.seed))
         )
 
-    def _narrowed_block(self, block: Block) -> Block:
+    def _narrowed_block(self, block: TrialBlock) -> TrialBlock:
         return structs.replace(
             block,
             methods=[one for one in block.methods if self._has("method", _method(one))],
@@ -72,7 +77,9 @@ class Selection:
         return key not in self.wanted or not self.wanted[key].isdisjoint(values)
 
 
-def select(recipe: Recipe, texts: Iterable[str], seeds: int | None = None) -> Selection:
+def select(
+    recipe: ExperimentRecipe, texts: Iterable[str], seeds: int | None = None
+) -> Selection:
     """Read what is wanted of a recipe.
 
     Args:
@@ -100,7 +107,7 @@ def select(recipe: Recipe, texts: Iterable[str], seeds: int | None = None) -> Se
     return Selection(wanted)
 
 
-def _values(recipe: Recipe, seeds: int | None) -> dict[str, dict[str, None]]:
+def _values(recipe: ExperimentRecipe, seeds: int | None) -> dict[str, dict[str, None]]:
     """Everything that a recipe has, by the key that it is asked for with."""
     known: dict[str, dict[str, None]] = {
         key: {} for key in ("method", "backbone", "dataset", "noise", "seed")
@@ -117,7 +124,7 @@ def _values(recipe: Recipe, seeds: int | None) -> dict[str, dict[str, None]]:
     return known
 
 
-def _networks(block: Block, row: str) -> set[str]:
+def _networks(block: TrialBlock, row: str) -> set[str]:
     """The networks that may be in a row, by the search if there is one."""
     blocks = load_recipe(block.tuned_by).blocks if block.tuned_by else (block,)
     return {name for one in blocks for name in one.variants.get(row, [row])}

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 from gsebo.errors import InvalidInput
 from gsebo.experiments.expand import Cell, Planned, block_trials, places
-from gsebo.experiments.recipe import Recipe, load_recipe, require_few_trials
+from gsebo.experiments.recipe import ExperimentRecipe, load_recipe, require_few_trials
 from gsebo.experiments.result import Result
 from gsebo.experiments.selection import Selection
 from gsebo.experiments.trial import Trial
-from gsebo.experiments.tuning import Choice, Tuning
+from gsebo.experiments.tuning import SearchChoice, Tuning
 
 
 @dataclass(frozen=True)
-class Plan:
+class RecipePlan:
     """What a recipe asks for.
 
     Attributes:
@@ -25,7 +25,7 @@ class Plan:
     """
 
     trials: tuple[Planned, ...]
-    choices: dict[Cell, Choice]
+    choices: dict[Cell, SearchChoice]
     first: tuple[Planned, ...]
     hopeless: tuple[str, ...] = ()
 
@@ -37,7 +37,9 @@ class Plan:
         return found
 
 
-def make_plan(recipe: Recipe, tuning: Tuning, *, seeds: int | None = None) -> Plan:
+def make_plan(
+    recipe: ExperimentRecipe, tuning: Tuning, *, seeds: int | None = None
+) -> RecipePlan:
     """Write out all trials of a recipe.
 
     Args:
@@ -50,7 +52,7 @@ def make_plan(recipe: Recipe, tuning: Tuning, *, seeds: int | None = None) -> Pl
     """
     require_few_trials(recipe, seeds)
     trials: dict[tuple[Cell, str], Planned] = {}
-    choices: dict[Cell, Choice] = {}
+    choices: dict[Cell, SearchChoice] = {}
     first: dict[str, Planned] = {}
     hopeless: list[str] = []
     for block in recipe.blocks:
@@ -73,7 +75,7 @@ def make_plan(recipe: Recipe, tuning: Tuning, *, seeds: int | None = None) -> Pl
                 taken = choice.taken
             for one in block_trials(block, method, row, dataset, number, taken):
                 trials.setdefault((one.cell, one.trial.key), one)
-    return Plan(
+    return RecipePlan(
         trials=tuple(trials.values()),
         choices=choices,
         first=tuple(first.values()),
@@ -92,7 +94,7 @@ class Stage:
         results: What is known, by the key of the trial.
     """
 
-    recipe: Recipe
+    recipe: ExperimentRecipe
     planned: tuple[Planned, ...]
     results: Mapping[str, Result]
 
@@ -126,7 +128,7 @@ class Survey:
 
 
 def make_survey(
-    recipe: Recipe,
+    recipe: ExperimentRecipe,
     results: Mapping[str, Result],
     *,
     seeds: int | None = None,
@@ -164,7 +166,7 @@ def make_survey(
 
 
 def _search_stage(
-    recipe: Recipe, plan: Plan, results: Mapping[str, Result]
+    recipe: ExperimentRecipe, plan: RecipePlan, results: Mapping[str, Result]
 ) -> Stage | None:
     """The trials of the first search that has to be run before the recipe."""
     names = dict.fromkeys(block.tuned_by for block in recipe.blocks if block.tuned_by)

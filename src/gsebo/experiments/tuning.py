@@ -8,12 +8,12 @@ from typing import final
 
 from gsebo.errors import InvalidInput
 from gsebo.experiments.expand import Candidate, Planned, block_trials, places
-from gsebo.experiments.recipe import Recipe, load_recipe
+from gsebo.experiments.recipe import ExperimentRecipe, load_recipe
 from gsebo.experiments.result import Result
 
 
 @dataclass(frozen=True)
-class Tried:
+class ScoredCandidate:
     """One candidate of a search and how it did.
 
     Attributes:
@@ -29,7 +29,7 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Choice:
+class SearchChoice:
     """What a search says about one method, row and dataset.
 
     Attributes:
@@ -38,7 +38,7 @@ class Choice:
         missing: Trials that have to be run before a choice can be made.
     """
 
-    tried: tuple[Tried, ...]
+    tried: tuple[ScoredCandidate, ...]
     missing: tuple[Planned, ...]
 
     @property
@@ -61,9 +61,9 @@ class Tuning:
 
     def __init__(self, results: Mapping[str, Result]) -> None:
         self._results = results
-        self._searches: dict[str, Recipe] = {}
+        self._searches: dict[str, ExperimentRecipe] = {}
 
-    def choice(self, search: str, method: str, row: str, dataset: str) -> Choice:
+    def choice(self, search: str, method: str, row: str, dataset: str) -> SearchChoice:
         """Choose, or say what is missing.
 
         Args:
@@ -78,23 +78,25 @@ class Tuning:
         planned = self._planned(search, method, row, dataset)
         if len({one.trial.without_seed for one in planned}) == 1:
             # Nothing to choose from, nothing to run.
-            return Choice((Tried(planned[0].candidate, math.nan, 0),), ())
+            return SearchChoice(
+                (ScoredCandidate(planned[0].candidate, math.nan, 0),), ()
+            )
         missing = [one for one in planned if one.trial.key not in self._results]
         if missing:
-            return Choice((), tuple(missing))
+            return SearchChoice((), tuple(missing))
         candidates: dict[str, list[Planned]] = {}
         for one in planned:
             candidates.setdefault(one.trial.without_seed, []).append(one)
         tried = tuple(filter(None, map(self._tried, candidates.values())))
-        return Choice(tried, ())
+        return SearchChoice(tried, ())
 
-    def _tried(self, planned: list[Planned]) -> Tried | None:
+    def _tried(self, planned: list[Planned]) -> ScoredCandidate | None:
         """Score the trials of one candidate; ``None`` if any of them failed."""
         scores = [self._results[one.trial.key].test_accuracy for one in planned]
         known = [score for score in scores if score is not None]
         if len(known) < len(scores):
             return None
-        return Tried(planned[0].candidate, mean(known), len(known))
+        return ScoredCandidate(planned[0].candidate, mean(known), len(known))
 
     def _planned(
         self, search: str, method: str, row: str, dataset: str
@@ -116,7 +118,7 @@ class Tuning:
         return found
 
 
-def _load_search(name: str) -> Recipe:
+def _load_search(name: str) -> ExperimentRecipe:
     recipe = load_recipe(name)
     tuned = any(block.tuned_by is not None for block in recipe.blocks)
     if tuned or not recipe.is_search:

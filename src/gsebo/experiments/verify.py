@@ -44,7 +44,7 @@ class FileReport:
         return not (self.duplicates or self.unfinished or self.problems)
 
 
-def check_files(store: Store) -> list[FileReport]:
+def check_results(store: Store) -> list[FileReport]:
     """Look at every line of every file."""
     if not store.paths():
         return []
@@ -72,7 +72,7 @@ def put_in_order(store: Store) -> None:
     A line that cannot be read stays where it is: somebody has to look at it.
     """
     with store.lock():
-        for report in check_files(store):
+        for report in check_results(store):
             if report.duplicates or report.unfinished:
                 store.rewrite(report.path, without=report.duplicates)
         for path in leftovers(store):

@@ -22,7 +22,7 @@ from gsebo.data import edges_appended, noise_parts
 from gsebo.data.noise.registry import LABELS
 from gsebo.data.splits import has_unseen
 from gsebo.errors import InvalidInput, escaped
-from gsebo.experiments.engine import Batch
+from gsebo.experiments.engine import TrialBatch
 from gsebo.experiments.fit import (
     FittedTrial,
     accuracy,
@@ -220,7 +220,7 @@ def prepare_process(device: str) -> None:
 
 
 def run_and_store(
-    batch: Batch, store: Store, device: str, data_dir: Path | None
+    batch: TrialBatch, store: Store, device: str, data_dir: Path | None
 ) -> list[Result]:
     """Run those trials of a batch that nobody has stored meanwhile."""
     known = store.results()

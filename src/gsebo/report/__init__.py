@@ -7,7 +7,7 @@ from gsebo.lazy import make_lazy
 if TYPE_CHECKING:
     from gsebo.report.evidence import Evidence as Evidence
     from gsebo.report.evidence import gaps as gaps
-    from gsebo.report.evidence import gather as gather
+    from gsebo.report.evidence import gather_evidence as gather_evidence
     from gsebo.report.tables.accuracy import accuracy_sheet as accuracy_sheet
     from gsebo.report.tables.choices import choices_sheet as choices_sheet
     from gsebo.report.tables.entry import Entry as Entry

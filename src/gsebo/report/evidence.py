@@ -9,7 +9,15 @@ from numpy.typing import NDArray
 
 from gsebo.data import NOISE_KINDS, NoiseSpec, noise_parts
 from gsebo.data.noise.registry import INTER_CLASS
-from gsebo.experiments import Cell, Plan, Recipe, Result, Store, Tuning, make_plan
+from gsebo.experiments import (
+    Cell,
+    ExperimentRecipe,
+    RecipePlan,
+    Result,
+    Store,
+    Tuning,
+    make_plan,
+)
 from gsebo.experiments.expand import places
 from gsebo.experiments.result import GroupName, GroupOutcome
 from gsebo.report.tables.summary import Summary
@@ -48,7 +56,7 @@ GROUPS: tuple[GroupName, ...] = ("within", "between", "false")
 
 
 @dataclass(frozen=True)
-class EdgeGroup:
+class PooledEdges:
     """A group of edges over all layers and seeds.
 
     Attributes:
@@ -62,9 +70,9 @@ class EdgeGroup:
     zero: float
 
 
-def edge_groups(results: Mapping[int, Result]) -> dict[str, EdgeGroup]:
+def edge_groups(results: Mapping[int, Result]) -> dict[str, PooledEdges]:
     """Pool what is stored of a cell, by the name of the group."""
-    found: dict[str, EdgeGroup] = {}
+    found: dict[str, PooledEdges] = {}
     for name in GROUPS:
         shares, zeros = [], []
         ratios: dict[int, float] = {}
@@ -80,7 +88,7 @@ def edge_groups(results: Mapping[int, Result]) -> dict[str, EdgeGroup]:
             ratios[seed] = float(np.mean([layer["mean"] for layer in layers]))
         if ratio := Summary.of(ratios):
             share = np.mean(shares, axis=0)
-            found[name] = EdgeGroup(share, ratio, float(np.mean(zeros)))
+            found[name] = PooledEdges(share, ratio, float(np.mean(zeros)))
     return found
 
 
@@ -137,7 +145,7 @@ class Outline:
         return tuple(level for level in levels if isinstance(level, int))
 
 
-def outline(recipe: Recipe) -> Outline:
+def outline(recipe: ExperimentRecipe) -> Outline:
     """List all names of a recipe."""
     found = [place for block in recipe.blocks for place in places(block)]
     return Outline(
@@ -160,8 +168,8 @@ class Evidence:
         missing: Number of trials that are not stored, searches included.
     """
 
-    recipe: Recipe
-    plan: Plan
+    recipe: ExperimentRecipe
+    plan: RecipePlan
     results: dict[Cell, dict[int, Result]]
     failed: tuple[Result, ...]
     missing: int
@@ -175,7 +183,9 @@ class Evidence:
         }
 
 
-def gather(recipe: Recipe, store: Store, *, seeds: int | None = None) -> Evidence:
+def gather_evidence(
+    recipe: ExperimentRecipe, store: Store, *, seeds: int | None = None
+) -> Evidence:
     """Collect what is stored for a recipe.
 
     Args:

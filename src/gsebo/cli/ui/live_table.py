@@ -15,7 +15,7 @@ from rich.table import Table
 
 from gsebo.cli.ui.output import messages, percent
 from gsebo.errors import escaped
-from gsebo.experiments import Batch, Lane, Result, RunWatcher, Stage
+from gsebo.experiments import Lane, Result, RunWatcher, Stage, TrialBatch
 from gsebo.experiments.engine import is_dense
 
 
@@ -39,7 +39,7 @@ class RunLines(RunWatcher):
         self._number, self._ended = number, 0
         say_stage(stage, number, lanes, left)
 
-    def batch_begins(self, lane: Lane, batch: Batch) -> None:
+    def batch_begins(self, lane: Lane, batch: TrialBatch) -> None:
         """Say nothing."""
 
     def batch_ends(
@@ -127,7 +127,7 @@ class LiveTable(RunWatcher):
         self._all: Counter[_Row] = Counter()
         self._done: Counter[_Row] = Counter()
         self._failed: Counter[_Row] = Counter()
-        self._running: dict[Lane, tuple[Batch, float]] = {}
+        self._running: dict[Lane, tuple[TrialBatch, float]] = {}
         self._ends_at: float | None = None
 
     def __enter__(self) -> Self:
@@ -163,7 +163,7 @@ class LiveTable(RunWatcher):
         )
         self._live.start()
 
-    def batch_begins(self, lane: Lane, batch: Batch) -> None:
+    def batch_begins(self, lane: Lane, batch: TrialBatch) -> None:
         """Show what runs."""
         with self._lock:
             self._running[lane] = (batch, time.monotonic())

@@ -8,8 +8,8 @@ from gsebo.experiments import Cell
 from gsebo.report.evidence import Evidence, mean_curve, outline
 from gsebo.report.figures.drawing import (
     Card,
+    CardGroup,
     Drawing,
-    Group,
     Panel,
     Tags,
     drawing,
@@ -49,7 +49,7 @@ def convergence(evidence: Evidence) -> Drawing | None:
                     evidence, cells, f"{name}-{kind}-{row}-{dataset}", kind, factor
                 )
                 cards.append(Card(title, (panel,)))
-        groups.append(Group(heading, tuple(cards)))
+        groups.append(CardGroup(heading, tuple(cards)))
     legend = method_legend(name, plan.methods)
     reading = (
         "Lines are means over seeds, bands one standard deviation. The horizontal axis "

@@ -56,7 +56,7 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Group:
+class CardGroup:
     """Cards under one heading.
 
     Attributes:
@@ -97,14 +97,14 @@ class Drawing:
     """
 
     legend: tuple[Legend, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[CardGroup, ...]
     reading: str
     absent: tuple[str, ...] = ()
 
 
 def drawing(
     legend: Iterable[Legend],
-    groups: Iterable[Group],
+    groups: Iterable[CardGroup],
     reading: str,
     absent: Iterable[str] = (),
 ) -> Drawing | None:

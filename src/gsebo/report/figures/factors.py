@@ -11,8 +11,8 @@ from gsebo.experiments import Cell, Planned
 from gsebo.report.evidence import Evidence, outline
 from gsebo.report.figures.drawing import (
     Card,
+    CardGroup,
     Drawing,
-    Group,
     Panel,
     Tags,
     drawing,
@@ -62,7 +62,7 @@ def factors(evidence: Evidence) -> Drawing | None:
         "deviation; the line across is vanilla. The places along the axis are evenly "
         "spaced, and each panel has its own vertical axis."
     )
-    return drawing(legend, [Group("", tuple(cards))], reading, absent)
+    return drawing(legend, [CardGroup("", tuple(cards))], reading, absent)
 
 
 def varied(trials: Sequence[Planned]) -> list[Factor]:

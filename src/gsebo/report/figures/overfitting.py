@@ -8,8 +8,8 @@ from gsebo.experiments import Cell, Result
 from gsebo.report.evidence import Evidence, mean_curve, outline
 from gsebo.report.figures.drawing import (
     Card,
+    CardGroup,
     Drawing,
-    Group,
     Panel,
     Tags,
     drawing,
@@ -44,7 +44,7 @@ def overfitting(evidence: Evidence) -> Drawing | None:
             cards.append(_card(f"{name}-{dataset}-{len(cards)}", cell, results))
         rows = " and ".join(map(backbone_title, plan.rows))
         heading = f"{rows} on {dataset_title(dataset)}"
-        groups.append(Group(heading, tuple(cards), columns=3))
+        groups.append(CardGroup(heading, tuple(cards), columns=3))
         if not cards:
             absent.append(dataset_title(dataset))
     legend = [

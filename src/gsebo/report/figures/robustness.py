@@ -10,8 +10,8 @@ from gsebo.experiments import Cell
 from gsebo.report.evidence import Evidence, Outline, measured_by, outline
 from gsebo.report.figures.drawing import (
     Card,
+    CardGroup,
     Drawing,
-    Group,
     Panel,
     Tags,
     drawing,
@@ -47,7 +47,7 @@ def robustness(evidence: Evidence) -> Drawing | None:
                 cards.append(Card(title, (panel,)))
     legend = method_legend(name, plan.methods)
     legend.append(legend_of(f"{name}-legend-paper", "paper's gain", PAPER))
-    groups = [Group("Test accuracy", tuple(cards)), _gain_group(evidence, plan)]
+    groups = [CardGroup("Test accuracy", tuple(cards)), _gain_group(evidence, plan)]
     reading = (
         "Points are means over seeds, bars one standard deviation; methods are moved "
         "apart a little along the axis, whose places are evenly spaced."
@@ -99,7 +99,7 @@ def _accuracy(
     return Panel(svg, Tags(tuple(lines), (row,), (dataset,)), "test accuracy, %")
 
 
-def _gain_group(evidence: Evidence, plan: Outline) -> Group:
+def _gain_group(evidence: Evidence, plan: Outline) -> CardGroup:
     known = [
         entry
         for cell, entry in entries(evidence).items()
@@ -117,7 +117,9 @@ def _gain_group(evidence: Evidence, plan: Outline) -> Group:
             ]
         )
     ]
-    return Group("What GSEBO gains over vanilla, in percent of vanilla", tuple(cards))
+    return CardGroup(
+        "What GSEBO gains over vanilla, in percent of vanilla", tuple(cards)
+    )
 
 
 def _gain_card(
@@ -228,7 +230,7 @@ def robustness_extended(evidence: Evidence) -> Drawing | None:
                     absent.append(f"{place}, {title}")
                 else:
                     cards.append(Card(title, (panel,)))
-            groups.append(Group(place, tuple(cards)))
+            groups.append(CardGroup(place, tuple(cards)))
     name = evidence.recipe.name
     legend = [
         legend_of(

@@ -6,11 +6,11 @@ from matplotlib.axes import Axes
 from gsebo.data import NoiseSpec
 from gsebo.experiments import Cell
 from gsebo.experiments.result import BINS
-from gsebo.report.evidence import EdgeGroup, Evidence, Outline, edge_groups, outline
+from gsebo.report.evidence import Evidence, Outline, PooledEdges, edge_groups, outline
 from gsebo.report.figures.drawing import (
     Card,
+    CardGroup,
     Drawing,
-    Group,
     Panel,
     Tags,
     drawing,
@@ -51,15 +51,15 @@ def strengths(evidence: Evidence) -> Drawing | None:
     most = max(plan.false_edges)
     noisy = [cell for cell in known if cell.noise and cell.noise == most]
     parts = [
-        Group(
+        CardGroup(
             "Strengths without false edges",
             tuple(_histogram(name, cell, known[cell]) for cell in clean),
         ),
-        Group(
+        CardGroup(
             f"Strengths with {most} false edges",
             tuple(_histogram(name, cell, known[cell]) for cell in noisy),
         ),
-        Group(
+        CardGroup(
             "Mean strength as false edges are added",
             tuple(_against_noise(name, plan, known)),
         ),
@@ -85,7 +85,7 @@ def _tags(cell: Cell) -> Tags:
     return Tags((cell.method,), (cell.row,), (cell.dataset,))
 
 
-def _histogram(name: str, cell: Cell, found: dict[str, EdgeGroup]) -> Card:
+def _histogram(name: str, cell: Cell, found: dict[str, PooledEdges]) -> Card:
     edges = [*BINS, 2 * BINS[-1] - BINS[-2]]
 
     def paint(axes: Axes) -> None:
@@ -121,9 +121,9 @@ def _histogram(name: str, cell: Cell, found: dict[str, EdgeGroup]) -> Card:
 
 
 def _against_noise(
-    name: str, plan: Outline, known: dict[Cell, dict[str, EdgeGroup]]
+    name: str, plan: Outline, known: dict[Cell, dict[str, PooledEdges]]
 ) -> list[Card]:
-    places: dict[tuple[str, str], dict[NoiseSpec, dict[str, EdgeGroup]]] = {}
+    places: dict[tuple[str, str], dict[NoiseSpec, dict[str, PooledEdges]]] = {}
     for cell, found in known.items():
         places.setdefault((cell.row, cell.dataset), {})[cell.noise] = found
     cards = []
@@ -132,7 +132,7 @@ def _against_noise(
             continue
 
         def paint(
-            axes: Axes, by_noise: dict[NoiseSpec, dict[str, EdgeGroup]] = by_noise
+            axes: Axes, by_noise: dict[NoiseSpec, dict[str, PooledEdges]] = by_noise
         ) -> None:
             for group, look in EDGES.items():
                 line = [

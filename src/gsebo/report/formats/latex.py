@@ -47,17 +47,17 @@ def as_latex(sheet: Sheet) -> str:
     return "\n".join([*lines, *(_comment(note) for note in sheet.notes)])
 
 
-def escape(text: str) -> str:
+def escape_latex(text: str) -> str:
     r"""Take the meaning away from what would be a command.
 
-    >>> escape("train_val & 5 %")
+    >>> escape_latex("train_val & 5 %")
     'train\\_val \\& 5 \\%'
     """
     return text.translate(_ESCAPES)
 
 
 _STYLE = Style(
-    escape=escape,
+    escape=escape_latex,
     bold=lambda text: rf"\textbf{{{text}}}",
     plus_minus=r"$\pm$",
     star=r"$^{*}$",
@@ -89,16 +89,18 @@ def _tabular(table: Table) -> Iterator[str]:
 def _headings(table: Table) -> Iterator[str]:
     titles = [""] * len(table.labels)
     rules = []
-    below = [escape(label) for label in table.labels]
+    below = [escape_latex(label) for label in table.labels]
     for group in table.groups:
         begin, width = len(below) + 1, len(group.columns)
         if any(group.columns):
-            titles.append(rf"\multicolumn{{{width}}}{{c}}{{{escape(group.title)}}}")
+            titles.append(
+                rf"\multicolumn{{{width}}}{{c}}{{{escape_latex(group.title)}}}"
+            )
             rules.append(rf"\cmidrule(lr){{{begin}-{begin + width - 1}}}")
-            below += [escape(column) for column in group.columns]
+            below += [escape_latex(column) for column in group.columns]
         else:
             titles.append("")
-            below.append(escape(group.title))
+            below.append(escape_latex(group.title))
     if rules:
         yield _line(titles)
         yield "".join(rules)

@@ -12,8 +12,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from gsebo.errors import InvalidInput
-from gsebo.experiments import Recipe, Result, Store, load_recipe, recipe_names
-from gsebo.report.evidence import Evidence, Outline, gaps, gather, outline
+from gsebo.experiments import ExperimentRecipe, Result, Store, load_recipe, recipe_names
+from gsebo.report.evidence import Evidence, Outline, gaps, gather_evidence, outline
 from gsebo.report.figures import FIGURES
 from gsebo.report.figures.drawing import Drawing, Tags
 from gsebo.report.names import backbone_title, dataset_title, method_title
@@ -89,7 +89,7 @@ class Section:
         gaps: What is missing, in sentences.
     """
 
-    recipe: Recipe
+    recipe: ExperimentRecipe
     plan: Outline
     drawing: Drawing | None = None
     tables: tuple[PageTable, ...] = ()
@@ -183,7 +183,7 @@ class Page:
     sections: tuple[Section, ...]
 
 
-def recipes_in_order() -> list[Recipe]:
+def recipes_in_order() -> list[ExperimentRecipe]:
     """All recipes that come with the package, the paper's first, searches last."""
     recipes = [load_recipe(name) for name in recipe_names()]
     places = {name: place for place, name in enumerate(_ORDER)}
@@ -192,7 +192,7 @@ def recipes_in_order() -> list[Recipe]:
     )
 
 
-def build_page(store: Store, recipes: Iterable[Recipe] | None = None) -> Page:
+def build_page(store: Store, recipes: Iterable[ExperimentRecipe] | None = None) -> Page:
     """Make the report.
 
     The same results always give the same page, to the byte.
@@ -213,7 +213,7 @@ def build_page(store: Store, recipes: Iterable[Recipe] | None = None) -> Page:
     known: dict[str, Evidence] = {}
     sections = []
     for recipe in recipes_in_order() if recipes is None else recipes:
-        known[recipe.name] = gather(recipe, store)
+        known[recipe.name] = gather_evidence(recipe, store)
         sections.append(section(known[recipe.name]))
     css, script = "\n".join(map(_text, _STYLES)), _text("page.js")
     html = (

@@ -9,8 +9,8 @@ from gsebo.data.noise.registry import INTER_CLASS
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Cell
 from gsebo.report.evidence import (
-    EdgeGroup,
     Evidence,
+    PooledEdges,
     edge_groups,
     levels_by_kind,
     mean_curve,
@@ -24,7 +24,15 @@ from gsebo.report.names import (
     published_gain,
 )
 from gsebo.report.tables.entry import SIGNIFICANT, Entry, entries
-from gsebo.report.tables.table import Content, Group, Missing, Row, Sheet, Table, Value
+from gsebo.report.tables.table import (
+    ColumnGroup,
+    Content,
+    Missing,
+    Row,
+    Sheet,
+    Table,
+    Value,
+)
 
 _PLACES = (0.03, 0.1, 0.3, 1.0)
 _COLUMNS = {
@@ -66,7 +74,9 @@ def curve_table(evidence: Evidence) -> Table | None:
         title="After so many steps of the weights: training loss times 100, and "
         "accuracies in percent",
         labels=("network", "method", "dataset", "setting"),
-        groups=tuple(Group(str(step), tuple(_COLUMNS.values())) for step in steps),
+        groups=tuple(
+            ColumnGroup(str(step), tuple(_COLUMNS.values())) for step in steps
+        ),
         rows=tuple(rows),
     )
 
@@ -113,10 +123,10 @@ def gain_table(found: Iterable[Entry]) -> Table | None:
     )
 
 
-def _group(dataset: str, level: int) -> Group:
+def _group(dataset: str, level: int) -> ColumnGroup:
     if (dataset, level) == gain_place():
-        return Group(str(level), ("paper", "ours", "difference"))
-    return Group(str(level))
+        return ColumnGroup(str(level), ("paper", "ours", "difference"))
+    return ColumnGroup(str(level))
 
 
 def _gain_beside(paper: float | None, ours: float | None) -> list[Content]:
@@ -159,17 +169,17 @@ def strength_tables(evidence: Evidence) -> list[Table]:
 
 
 def _strengths_shown(
-    title: str, found: dict[Cell, dict[str, EdgeGroup]], groups: tuple[str, ...]
+    title: str, found: dict[Cell, dict[str, PooledEdges]], groups: tuple[str, ...]
 ) -> Table:
     columns = list(dict.fromkeys(_column(cell) for cell in found))
-    rows: dict[tuple[str, str], dict[str, dict[str, EdgeGroup]]] = {}
+    rows: dict[tuple[str, str], dict[str, dict[str, PooledEdges]]] = {}
     for cell, by_group in found.items():
         rows.setdefault((cell.row, cell.setting), {})[_column(cell)] = by_group
     kept = 2 if any(setting for _, setting in rows) else 1
     return Table(
         title=title,
         labels=("network", "setting")[:kept],
-        groups=tuple(Group(column, groups) for column in columns),
+        groups=tuple(ColumnGroup(column, groups) for column in columns),
         rows=tuple(
             Row(
                 (backbone_title(network), setting)[:kept],
@@ -188,7 +198,7 @@ def _column(cell: Cell) -> str:
     return level_in_words(cell.noise) if cell.noise else dataset_title(cell.dataset)
 
 
-def _content(group: EdgeGroup | None) -> Content:
+def _content(group: PooledEdges | None) -> Content:
     if group is None:
         return Missing()
     return Value(100 * group.ratio.mean, 100 * group.ratio.std)
@@ -310,7 +320,7 @@ def _table(
     return Table(
         title=title,
         labels=("network", "method", *(["setting"] if settings else [])),
-        groups=tuple(Group(heading, headings) for heading in titles.values()),
+        groups=tuple(ColumnGroup(heading, headings) for heading in titles.values()),
         rows=tuple(rows),
     )
 

@@ -4,12 +4,20 @@ import json
 from collections.abc import Iterator
 
 from gsebo.errors import InvalidInput
-from gsebo.experiments import Block, Cell, Choice
+from gsebo.experiments import Cell, SearchChoice, TrialBlock
 from gsebo.experiments.expand import places, setting_in_words
-from gsebo.experiments.tuning import Tried
+from gsebo.experiments.tuning import ScoredCandidate
 from gsebo.report.evidence import Evidence
 from gsebo.report.names import backbone_title, dataset_title, method_title
-from gsebo.report.tables.table import Content, Group, Missing, Row, Sheet, Table, Value
+from gsebo.report.tables.table import (
+    ColumnGroup,
+    Content,
+    Missing,
+    Row,
+    Sheet,
+    Table,
+    Value,
+)
 
 _NOTES = (
     "Accuracy in percent on the half of the validation nodes that scores candidates: "
@@ -49,8 +57,8 @@ def choices_sheet(evidence: Evidence) -> Sheet:
         title="",
         labels=tuple(labels[place] for place in kept),
         groups=(
-            Group("taken", ("parameters", "accuracy")),
-            Group("runner-up", ("parameters", "accuracy")),
+            ColumnGroup("taken", ("parameters", "accuracy")),
+            ColumnGroup("runner-up", ("parameters", "accuracy")),
         ),
         rows=tuple(rows),
     )
@@ -65,7 +73,9 @@ def choices_sheet(evidence: Evidence) -> Sheet:
     )
 
 
-def _chosen(evidence: Evidence) -> Iterator[tuple[Block, Cell, list[Tried]]]:
+def _chosen(
+    evidence: Evidence,
+) -> Iterator[tuple[TrialBlock, Cell, list[ScoredCandidate]]]:
     """Blocks, cells and their candidates, best first; none before the search is run."""
     listed: set[Cell] = set()
     for block in evidence.recipe.blocks:
@@ -80,14 +90,16 @@ def _chosen(evidence: Evidence) -> Iterator[tuple[Block, Cell, list[Tried]]]:
                 yield block, cell, _ranking(choice)
 
 
-def _ranking(choice: Choice | None) -> list[Tried]:
+def _ranking(choice: SearchChoice | None) -> list[ScoredCandidate]:
     if choice is None:
         return []
     # The sort is stable, so that of equals the first stays first, as is taken.
     return sorted(choice.tried, key=lambda one: -one.score)
 
 
-def _described(cell: Cell, ranking: list[Tried], rank: int) -> tuple[Content, Content]:
+def _described(
+    cell: Cell, ranking: list[ScoredCandidate], rank: int
+) -> tuple[Content, Content]:
     if rank >= len(ranking):
         return Missing(), Missing()
     tried = ranking[rank]
@@ -98,7 +110,7 @@ def _described(cell: Cell, ranking: list[Tried], rank: int) -> tuple[Content, Co
 
 
 def _record(
-    evidence: Evidence, block: Block, cell: Cell, ranking: list[Tried]
+    evidence: Evidence, block: TrialBlock, cell: Cell, ranking: list[ScoredCandidate]
 ) -> dict[str, object]:
     record: dict[str, object] = {
         "recipe": evidence.recipe.name,

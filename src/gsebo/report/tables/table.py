@@ -43,7 +43,7 @@ Content = Value | Missing | str
 
 
 @dataclass(frozen=True)
-class Group:
+class ColumnGroup:
     """Columns that belong together.
 
     Attributes:
@@ -84,7 +84,7 @@ class Table:
 
     title: str
     labels: tuple[str, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[ColumnGroup, ...]
     rows: tuple[Row, ...]
     dataset: str = ""
     noise: str = ""
