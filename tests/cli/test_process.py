@@ -36,31 +36,6 @@ def test_one_sentence_without_traceback() -> None:
     assert done.stderr == "Error: No such command 'fitt'. Did you mean 'fit'?\n"
 
 
-def test_the_command_itself_needs_no_torch() -> None:
-    # The package around the command may import what it likes: it is a stub here.
-    script = """
-import sys, types, importlib.util
-place = importlib.util.find_spec("gsebo").submodule_search_locations
-stub = types.ModuleType("gsebo")
-stub.__path__ = list(place)
-sys.modules["gsebo"] = stub
-from gsebo.cli.main import run
-sys.argv = ["gsebo", "fit", "--help"]
-try:
-    run()
-except SystemExit as done:
-    assert not done.code
-heavy = {"torch", "torch_geometric", "sklearn", "scipy", "numba"} & set(sys.modules)
-assert not heavy, heavy
-import os
-assert os.environ["OMP_WAIT_POLICY"]
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-
-
 def started(arguments: list[str], folder: Path) -> subprocess.Popen[str]:
     """Start a fit and return once its first checkpoint is there."""
     pipe = subprocess.PIPE
