@@ -50,7 +50,7 @@ def test_clone_and_set_params(name: str) -> None:
     assert twin.get_params() == model.get_params()
     assert twin.set_params(dropout=0.75).dropout == 0.75
     assert model.dropout == 0.25
-    with pytest.raises(ValueError, match="Invalid parameter"):
+    with pytest.raises(InvalidInput, match="unknown parameter of"):
         twin.set_params(no_such_parameter=1)
 
 

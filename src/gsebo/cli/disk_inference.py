@@ -237,9 +237,8 @@ def _fit_folder(
     _refuse_options(plan)
     folder = GraphFolder.open(plan.dataset)
     name = own_name("method", method, METHODS)
-    estimator = METHODS[name].estimator
-    settings = read_settings(plan.settings, [estimator])
-    model = estimator(
+    settings = read_settings(plan.settings, [METHODS[name].estimator])
+    model = METHODS[name].make(
         **parameters_of(plan, name, settings),
         device=plan.device,
         random_state=plan.seed,

@@ -88,9 +88,7 @@ def fit(
     )
     options.check_names([method])
     # Only now what needs torch: until here a slip is told at once.
-    from gsebo.cli.disk_inference import Outputs, fit_folder_and_print, memory_in_bytes
-    from gsebo.cli.experiment import fit_and_print
-    from gsebo.data.formats.folder import is_graph_folder
+    from gsebo.data import is_graph_folder
     from gsebo.distributed import quiet_other_ranks
 
     with quiet_other_ranks() as is_first:
@@ -101,10 +99,16 @@ def fit(
             else ModelPlace(out, resume, checkpoint_seconds, is_first)
         )
         if is_graph_folder(dataset):
-            outputs = Outputs(predictions, strengths, memory_in_bytes(memory))
-            fit_folder_and_print(options, method, outputs, place, json)
+            from gsebo.cli import disk_inference as on_disk
+
+            outputs = on_disk.Outputs(
+                predictions, strengths, on_disk.memory_in_bytes(memory)
+            )
+            on_disk.fit_folder_and_print(options, method, outputs, place, json)
         else:
             _refuse_outputs(predictions, strengths)
+            from gsebo.cli.experiment import fit_and_print
+
             fit_and_print(options, method, place, json)
 
 

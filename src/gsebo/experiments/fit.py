@@ -78,7 +78,7 @@ def fit_trials(
     """
     first = trials[0]
     data = trial_graph(first, data_dir, loaded)
-    model = lookup("method", first.method, METHODS).estimator(
+    model = lookup("method", first.method, METHODS).make(
         backbone=first.backbone,
         device=device,
         random_state=first.seed,

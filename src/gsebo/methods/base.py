@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, final
 
 import torch
-from sklearn.base import BaseEstimator, clone
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from gsebo.data import num_classes, validate
@@ -27,7 +25,12 @@ from gsebo.lookup import normalise
 from gsebo.memory import require_memory
 from gsebo.methods.folder_fit import FolderOutcome, large_probabilities, on_folders
 from gsebo.methods.outcome import Outcome
-from gsebo.methods.parameters import require_choice, require_count, require_seed
+from gsebo.methods.parameters import (
+    SklearnEstimator,
+    require_choice,
+    require_count,
+    require_seed,
+)
 from gsebo.methods.prepare import NetworkChoices, resolve_device
 from gsebo.methods.processes import join_others, require_shareable
 from gsebo.training import Checkpoint, Watcher
@@ -95,7 +98,7 @@ class Run:
 
     def __init__(
         self,
-        estimator: BaseEstimator,
+        estimator: SklearnEstimator,
         data: Graph | GraphFolder,
         seed: int,
         device: torch.device,
@@ -170,7 +173,7 @@ def _named_mask(data: Graph, name: str) -> Tensor:
     return mask
 
 
-class GraphClassifier(BaseEstimator, ABC):
+class GraphClassifier(SklearnEstimator, ABC):
     """A node classifier that may change how much each edge counts.
 
     The constructor only stores its arguments; :meth:`fit` learns. Nothing in a fit
@@ -300,7 +303,8 @@ class GraphClassifier(BaseEstimator, ABC):
         self._store(data, shown, nodes, runs[0], trained[0])
         self.replicas_ = [self]
         for run, result in zip(runs[1:], trained[1:], strict=True):
-            other = clone(self).set_params(random_state=run.seed)
+            other = type(self)(**copy.deepcopy(self.get_params(deep=False)))
+            other.random_state = run.seed
             other._store(data, shown, nodes, run, result)
             other.replicas_ = [other]
             self.replicas_.append(other)
@@ -397,7 +401,7 @@ class GraphClassifier(BaseEstimator, ABC):
                 data = as_graph(data)
             found = large_probabilities(self.large_model_, data)
         else:
-            check_is_fitted(self, "model_")
+            self.require_fitted()
             if isinstance(data, GraphFolder):
                 data = data.to_data()
             needed, data = self.needs_features, as_graph(data)
@@ -444,7 +448,7 @@ class GraphClassifier(BaseEstimator, ABC):
         if hasattr(self, "large_model_"):
             save_large_model(self, Path(folder), dataset)
             return
-        check_is_fitted(self, "model_")
+        self.require_fitted()
         save_model(self, Path(folder), dataset)
 
 

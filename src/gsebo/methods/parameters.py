@@ -1,17 +1,79 @@
-"""Checks of an estimator's parameters, each failure one sentence."""
+"""An estimator's parameters: reading, changing and checking them."""
 
 import json
+from inspect import signature
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 
 from gsebo.errors import InvalidInput, escaped
 from gsebo.loader import SAMPLERS, Sampler
-from gsebo.lookup import lookup
+from gsebo.lookup import lookup, unknown_name
 
 _CODE, _SAMPLER, _SETTINGS = "code", "sampler", "settings"
+
+
+class SklearnEstimator:
+    """What scikit-learn expects of an estimator, without loading scikit-learn.
+
+    It takes longer to load than a small fit takes, and nothing of it is needed for one.
+    """
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters of the constructor, by name.
+
+        Args:
+            deep: Also those of parameters that are estimators themselves, as
+                ``name__their_name``.
+        """
+        found: dict[str, Any] = {}
+        for name in sorted(signature(type(self)).parameters):
+            found[name] = value = getattr(self, name)
+            if deep and hasattr(value, "get_params") and not isinstance(value, type):
+                inside = value.get_params().items()
+                found |= {f"{name}__{each}": own for each, own in inside}
+        return found
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Change parameters, named as in :meth:`get_params`.
+
+        Raises:
+            InvalidInput: There is no such parameter.
+        """
+        known = signature(type(self)).parameters
+        for name, value in parameters.items():
+            own, _, inside = name.partition("__")
+            if own not in known:
+                kind = f"parameter of {type(self).__name__}"
+                raise InvalidInput(unknown_name(kind, own, known))
+            if inside:
+                getattr(self, own).set_params(**{inside: value})
+            else:
+                setattr(self, own, value)
+        return self
+
+    def __repr__(self) -> str:
+        taken = signature(type(self)).parameters
+        parameters = self.get_params(deep=False).items()
+        changed = [f"{k}={v!r}" for k, v in parameters if v is not taken[k].default]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.base import BaseEstimator
+
+        return BaseEstimator.__sklearn_tags__(self)
+
+    def require_fitted(self) -> None:
+        """Raise scikit-learn's ``NotFittedError`` before a fit."""
+        if not hasattr(self, "model_"):
+            from sklearn.exceptions import NotFittedError
+
+            raise NotFittedError(
+                f"This {type(self).__name__} instance is not fitted yet. Call 'fit' "
+                "with appropriate arguments before using this estimator."
+            )
 
 
 def plain_parameters(parameters: dict[str, Any]) -> dict[str, Any]:

@@ -1,15 +1,15 @@
 """Fits in several processes: which can be shared, and how they are joined."""
 
 import torch
-from sklearn.base import BaseEstimator
 
 from gsebo.bilevel import make_hypergradient
 from gsebo.distributed.launch import launched
 from gsebo.distributed.process_group import current_group
 from gsebo.errors import InvalidInput
+from gsebo.methods.parameters import SklearnEstimator
 
 
-def require_shareable(estimator: BaseEstimator) -> None:
+def require_shareable(estimator: SklearnEstimator) -> None:
     """Raise if several processes were started and cannot share the fit.
 
     Args:

@@ -40,6 +40,11 @@ class MethodInfo:
         kind: type[GraphClassifier] = imported(self.place)
         return kind
 
+    def make(self, **parameters: Any) -> "GraphClassifier":
+        """Construct the estimator."""
+        estimator: GraphClassifier = imported(self.place)(**parameters)
+        return estimator
+
     @property
     def defaults(self) -> Mapping[str, Any]:
         """Every parameter of the constructor with its default, by name."""
