@@ -15,7 +15,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def raising(name: str) -> None:
         raise error
 
-    monkeypatch.setattr("gsebo.experiments.load_recipe", raising)
+    monkeypatch.setattr("gsebo.cli.show.load_recipe", raising)
 
 
 @pytest.mark.parametrize(
