@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         add_inter_class_edges as add_inter_class_edges,
     )
     from gsebo.data.noise.registry import NOISE_KINDS as NOISE_KINDS
+    from gsebo.data.noise.registry import NoiseKind as NoiseKind
     from gsebo.data.noise.registry import NoiseSpec as NoiseSpec
     from gsebo.data.noise.registry import apply_noise as apply_noise
     from gsebo.data.noise.registry import edges_appended as edges_appended
