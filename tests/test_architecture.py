@@ -16,7 +16,7 @@ PAGE = (Path(__file__).parents[1] / "docs/architecture.md").read_text("utf-8")
 # From the rooms that know nothing of others to the one that may know all.
 LAYERS = tuple(re.findall(r"^\| `(\w+)/` \|", PAGE, re.MULTILINE))
 SHARED = set(
-    "code_paths errors files lazy lookup memory schema version".split()
+    ["code_paths", "errors", "files", "lazy", "lookup", "memory", "schema", "version"]
 )
 # These two know no graphs: they could be packages of their own.
 INDEPENDENT = {"sparse", "bilevel"}

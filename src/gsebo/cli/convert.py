@@ -25,9 +25,8 @@ from gsebo.cli.ui.output import messages, print_json, print_table
 from gsebo.errors import InvalidInput, escaped
 
 if TYPE_CHECKING:
-    from torch_geometric.data import Data
-
     from gsebo.data.formats.folder import GraphFolder
+    from gsebo.graph.graph import Graph
 
 _PATIENCE_SECONDS = 1.0
 
@@ -272,7 +271,7 @@ def _check_inputs(graph: str | None, edges: Path | None, plain: bool) -> None:
         )
 
 
-def _with_masks(data: "Data", split: str | None, seed: int) -> "Data":
+def _with_masks(data: "Graph", split: str | None, seed: int) -> "Graph":
     """A graph with the split that was asked for."""
     from gsebo.data import apply_split
 

@@ -5,7 +5,6 @@ from statistics import mean, stdev
 from typing import Any, final
 
 from msgspec import structs
-from torch_geometric.data import Data
 
 from gsebo.cli.settings import FitOptions, ModelPlace, parameters_of, read_settings
 from gsebo.cli.ui.output import messages, print_json
@@ -17,6 +16,7 @@ from gsebo.errors import InvalidInput
 from gsebo.experiments.fit import FittedTrial, fit_trials
 from gsebo.experiments.trial import Trial, same_graph_for_all_seeds
 from gsebo.experiments.versions import versions
+from gsebo.graph.graph import Graph
 from gsebo.lookup import normalise, own_name
 from gsebo.methods import GSEBO, METHODS, GraphClassifier
 from gsebo.training import Checkpoint
@@ -46,7 +46,7 @@ class GraphInput:
         self.name = plan.dataset if self._is_file else normalise(plan.dataset)
         self.split = plan.split or self._default_split()
 
-    def remember(self, data: Data, folder: Path) -> str:
+    def remember(self, data: Graph, folder: Path) -> str:
         """Return where ``predict`` finds the graph of the fit again.
 
         A graph that is not what its name or path stands for (other masks, edges or

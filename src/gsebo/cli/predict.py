@@ -5,7 +5,6 @@ from typing import Annotated, Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 from typer import Argument, Option
 
 from gsebo.cli.disk_inference import Outputs, inferred, memory_in_bytes
@@ -15,6 +14,7 @@ from gsebo.data import load
 from gsebo.data.formats.folder import GraphFolder, is_graph_folder
 from gsebo.errors import InvalidInput
 from gsebo.files import write_atomically
+from gsebo.graph.graph import Graph
 from gsebo.methods import GraphClassifier, load_model
 from gsebo.methods.files.facts import ModelFacts, read_facts
 from gsebo.model.large import LargeModel
@@ -124,7 +124,7 @@ def _write(path: Path, predicted: Tensor, probability: Tensor) -> None:
     write_atomically(path, ("\n".join(lines) + "\n").encode())
 
 
-def _accuracies(data: Data, predicted: Tensor) -> dict[str, Any]:
+def _accuracies(data: Graph, predicted: Tensor) -> dict[str, Any]:
     """Accuracy over labelled nodes and over test nodes, where there are any."""
     if "y" not in data or data.y is None:
         return {"accuracy": None, "test_accuracy": None}

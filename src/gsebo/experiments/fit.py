@@ -10,7 +10,6 @@ from typing import Any, final
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from gsebo.data import apply_noise, apply_split, load, validate, visible_part
 from gsebo.data.formats.folder import GraphFolder
@@ -19,6 +18,7 @@ from gsebo.errors import InputWarning
 from gsebo.experiments.result import BINS, EdgeGroups, GroupName, GroupOutcome
 from gsebo.experiments.trial import Trial
 from gsebo.experiments.versions import peak_memory_bytes, reset_peak_memory
+from gsebo.graph.graph import Graph
 from gsebo.lookup import lookup
 from gsebo.methods import METHODS, GraphClassifier
 from gsebo.training import Checkpoint, Watcher
@@ -40,7 +40,7 @@ class FittedTrial:
 
     trial: Trial
     model: GraphClassifier
-    data: Data
+    data: Graph
     seconds: float
     peak_memory_bytes: int
     together: int
@@ -59,10 +59,10 @@ def fit_trials(
     trials: Sequence[Trial],
     *,
     device: str,
-    loaded: Data | None = None,
+    loaded: Graph | None = None,
     data_dir: Path | None = None,
     checkpoint: Checkpoint | None = None,
-    watch: Callable[[GraphClassifier, Data], Watcher | None] | None = None,
+    watch: Callable[[GraphClassifier, Graph], Watcher | None] | None = None,
 ) -> list[FittedTrial]:
     """Fit a trial, or several at once.
 
@@ -110,7 +110,7 @@ def fit_trials(
 
 
 def timed_fit(
-    model: GraphClassifier, graph: Data | GraphFolder, **options: Any
+    model: GraphClassifier, graph: Graph | GraphFolder, **options: Any
 ) -> float:
     """Fit, and return how many seconds that took; forget earlier peaks of memory.
 
@@ -126,8 +126,8 @@ def timed_fit(
 
 
 def trial_graph(
-    trial: Trial, data_dir: Path | None = None, loaded: Data | None = None
-) -> Data:
+    trial: Trial, data_dir: Path | None = None, loaded: Graph | None = None
+) -> Graph:
     """The graph of a trial, split, and with noise where the trial has some.
 
     Args:
@@ -144,12 +144,12 @@ def trial_graph(
     return data
 
 
-def fitted_graph(data: Data) -> Data:
+def fitted_graph(data: Graph) -> Graph:
     """The part of a graph that a fit may see: all of it, unless there is a mask."""
     return visible_part(data) if has_unseen(data) else data
 
 
-def predicted_classes(model: GraphClassifier, data: Data) -> Tensor:
+def predicted_classes(model: GraphClassifier, data: Graph) -> Tensor:
     """Class of every node of the whole graph, ``[nodes]``.
 
     Args:
@@ -164,7 +164,7 @@ def predicted_classes(model: GraphClassifier, data: Data) -> Tensor:
         return model.predict(data)
 
 
-def visible_noise(data: Data, noise: int) -> int:
+def visible_noise(data: Graph, noise: int) -> int:
     """How many of the false edges the fit saw.
 
     Args:
@@ -177,7 +177,7 @@ def visible_noise(data: Data, noise: int) -> int:
     return int((~data.unseen_mask[false]).all(0).sum()) // 2
 
 
-def accuracy(predicted: Tensor, data: Data, mask: str) -> float | None:
+def accuracy(predicted: Tensor, data: Graph, mask: str) -> float | None:
     """Accuracy over the nodes of a mask whose label is known, if there are any.
 
     Args:

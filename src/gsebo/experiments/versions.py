@@ -7,12 +7,12 @@ import platform
 import subprocess
 import sys
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import TypedDict
 
 import numpy
 import torch
-import torch_geometric
 
 from gsebo.code_paths import processor, reproducibility
 from gsebo.version import __version__
@@ -81,7 +81,7 @@ def versions() -> dict[str, str]:
     return {
         "gsebo": __version__,
         "torch": torch.__version__,
-        "torch_geometric": torch_geometric.__version__,
+        "torch_geometric": version("torch_geometric"),
         "numpy": numpy.__version__,
         "python": platform.python_version(),
     }

@@ -16,7 +16,6 @@ from typing import Any, cast, final
 import torch
 from threadpoolctl import threadpool_limits
 from torch import Tensor
-from torch_geometric.data import Data
 
 from gsebo.data import edges_appended, noise_parts
 from gsebo.data.noise.registry import LABELS
@@ -34,6 +33,7 @@ from gsebo.experiments.result import Curves, EdgeGroups, Result
 from gsebo.experiments.store import Store
 from gsebo.experiments.trial import Trial, is_halved
 from gsebo.experiments.versions import circumstances, device_name
+from gsebo.graph.graph import Graph
 from gsebo.methods import GraphClassifier
 from gsebo.training import StepRecord
 
@@ -76,7 +76,7 @@ def execute(
 def _fit(trials: Sequence[Trial], device: str, data_dir: Path | None) -> list[Result]:
     curves: list[_Curves] = []
 
-    def watch(model: GraphClassifier, data: Data) -> _Curves | None:
+    def watch(model: GraphClassifier, data: Graph) -> _Curves | None:
         if not trials[0].curves:
             return None
         if len(trials) > 1:
@@ -116,7 +116,9 @@ def _result(fitted: FittedTrial, curves: Curves | None) -> Result:
     )
 
 
-def _edges(trial: Trial, model: GraphClassifier, data: Data) -> list[EdgeGroups] | None:
+def _edges(
+    trial: Trial, model: GraphClassifier, data: Graph
+) -> list[EdgeGroups] | None:
     # It is told by all labels, which must be true, and a search shall hold nothing
     # that test nodes know.
     if is_halved(trial.split) or noise_parts(trial.noise)[0] == LABELS:
@@ -128,7 +130,7 @@ def _edges(trial: Trial, model: GraphClassifier, data: Data) -> list[EdgeGroups]
 class _Curves:
     """Watches a fit from outside: only here are test labels seen step by step."""
 
-    def __init__(self, data: Data) -> None:
+    def __init__(self, data: Graph) -> None:
         self._data = data
         self._columns: dict[str, list[float]] = defaultdict(list)
         self._lock = threading.Lock()

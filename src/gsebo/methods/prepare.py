@@ -12,7 +12,7 @@ from gsebo.errors import InvalidInput
 from gsebo.graph import Topology, canonicalise
 from gsebo.graph.graph import Graph
 from gsebo.methods.parameters import require_count, require_share
-from gsebo.nn import Backbone, PyGBackbone, make_backbone
+from gsebo.nn import Backbone, make_backbone
 from gsebo.sparse import make_features
 from gsebo.structure import Ground, Structure
 from gsebo.training import NodeClassification, Task
@@ -159,8 +159,7 @@ def make_task(
         # Drawn on the CPU, so that every device starts from the same weights.
         backbone = network.build(data.x.shape[1], classes).to(device, prepared.dtype)
         topology = prepared.topology(self_loops=backbone.self_loops)
-        if isinstance(backbone, PyGBackbone):
-            backbone.prepare(prepared.features, topology.pattern, classes)
+        backbone.prepare(prepared.features, topology.pattern, classes)
     return Task(
         backbone=backbone,
         features=prepared.features,

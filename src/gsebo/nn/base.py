@@ -36,6 +36,13 @@ class Backbone(nn.Module, ABC):
     sums_messages: bool = True
     num_propagations: int
 
+    def prepare(self, features: Features, pattern: Pattern, num_classes: int) -> None:
+        """Get ready for a graph: make weights that wait for their input, if any do.
+
+        Raises:
+            InvalidInput: The network cannot be used on it.
+        """
+
     @abstractmethod
     def forward(
         self,

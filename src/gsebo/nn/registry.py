@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gsebo.errors import InvalidInput
 from gsebo.lazy import imported
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from torch import nn
 
     from gsebo.nn.base import Backbone
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -105,10 +108,8 @@ def make_backbone(
     >>> type(make_backbone("gcn", **sizes, num_layers=2, dropout=0.5)).__name__
     'GCN'
     """
-    # Not at the top: the names are to be read without torch.
+    # Not at the top: names are to be read without torch, ours to be built without PyG.
     from gsebo.nn.base import Backbone
-    from gsebo.nn.pyg.adapter import PyGBackbone
-    from gsebo.nn.pyg.build import build_pyg_module, construct, no_options, pyg_class
 
     if hidden_channels < 1 or num_layers < 1:
         raise InvalidInput(
@@ -132,7 +133,12 @@ def make_backbone(
         if normalise(spec) in BACKBONES:
             build = BACKBONES[normalise(spec)].build
             return construct(build, sizes, options)
+        from gsebo.nn.pyg.build import pyg_class
+
         spec = pyg_class(spec, BACKBONES)
     if isinstance(spec, type) and issubclass(spec, Backbone):
         return construct(spec, sizes, options)
+    from gsebo.nn.pyg.adapter import PyGBackbone
+    from gsebo.nn.pyg.build import build_pyg_module
+
     return PyGBackbone(build_pyg_module(spec, **sizes, options=options))

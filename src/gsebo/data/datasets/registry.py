@@ -277,9 +277,9 @@ class GeneratedInfo:
     num_features: int
     num_classes: int
 
-    def make(self) -> "Data":
+    def make(self) -> "Graph":
         """Draw it."""
-        drawn: Data = imported(self.place)()
+        drawn: Graph = imported(self.place)()
         return drawn
 
 

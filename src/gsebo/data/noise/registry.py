@@ -11,7 +11,7 @@ from gsebo.lazy import imported
 from gsebo.lookup import own_name
 
 if TYPE_CHECKING:
-    from torch_geometric.data import Data
+    from gsebo.graph.graph import Graph
 
 NoiseSpec = int | str
 """A number of inter-class edges, or ``KIND:LEVEL``."""
@@ -29,13 +29,13 @@ class NoiseKind:
             are appended.
     """
 
-    place: str | Callable[["Data", int, int], "Data"]
+    place: str | Callable[["Graph", int, int], "Graph"]
     words: str
     in_percent: bool = True
 
-    def apply(self, data: "Data", level: int, seed: int) -> "Data":
+    def apply(self, data: "Graph", level: int, seed: int) -> "Graph":
         """Return a disturbed copy of a graph."""
-        disturbed: Data = imported(self.place)(data, level, seed)
+        disturbed: Graph = imported(self.place)(data, level, seed)
         return disturbed
 
 
@@ -61,7 +61,7 @@ NOISE_KINDS = {
 _LEVEL = re.compile(r"[0-9]{1,15}")
 
 
-def apply_noise(data: "Data", noise: NoiseSpec, seed: int = 0) -> "Data":
+def apply_noise(data: "Graph", noise: NoiseSpec, seed: int = 0) -> "Graph":
     """Return a copy of a graph with noise; the same for the same seed.
 
     ===================  ============================================================

@@ -6,13 +6,13 @@ before all that has been checked.
 """
 
 import warnings
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from msgspec import to_builtins
 from torch import nn
-from torch_geometric import __version__ as pyg_version
 
 from gsebo.errors import InputWarning, InvalidInput, escaped
 from gsebo.files import checksum, write_atomically
@@ -183,7 +183,7 @@ def common_facts(
         "versions": {
             "gsebo": __version__,
             "torch": str(torch.__version__),
-            "torch_geometric": str(pyg_version),
+            "torch_geometric": version("torch_geometric"),
         },
         "files": {name: checksum(folder / name, WHAT) for name in files},
     }

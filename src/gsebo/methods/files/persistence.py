@@ -47,7 +47,7 @@ from gsebo.methods.outcome import Choice, Tried
 from gsebo.methods.prepare import NetworkChoices
 from gsebo.model.extension import EDGE_WEIGHTS, FIRST, AmortisedExtension
 from gsebo.model.fitted import FittedModel, edges_of
-from gsebo.nn import Backbone, PyGBackbone
+from gsebo.nn import Backbone
 from gsebo.training import Member
 
 _WEIGHT, _EXTENSION, _PREPARATION = "weight:", "extension:", "preparation:"
@@ -236,7 +236,7 @@ def _get_ready(
     graph: CanonicalGraph, facts: GraphModelFacts, network: Backbone
 ) -> None:
     """Let a network of PyG make the weights that wait for their input."""
-    if isinstance(network, PyGBackbone):
+    if type(network).prepare is not Backbone.prepare:
         topology = Topology.of(graph, self_loops=network.self_loops, device="cpu")
         shape, dtype = (facts.num_nodes, facts.num_features), facts.torch_dtype
         require_memory(

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from gsebo.errors import InvalidInput
 from gsebo.lookup import normalise
+from gsebo.nn.registry import construct, no_options
 
 PREFIX = "pyg:"
 T = TypeVar("T")
@@ -105,6 +106,49 @@ class ConvStack(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+        for conv in self.convs:
+            reset_parameters(conv)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Return the logits, ``[nodes, classes]``."""
+        for conv in self.convs[:-1]:
+            x = self.dropout(torch.relu(conv(x, edge_index)))
+        logits: Tensor = self.convs[-1](x, edge_index)
+        return logits
+
+
+def _convolution(
+    conv: type[nn.Module],
+    in_channels: int,
+    out_channels: int,
+    options: Mapping[str, Any],
+) -> nn.Module:
+    takes = inspect.signature(conv).parameters
+    if "in_channels" in takes and "out_channels" in takes:
+        sizes: dict[str, Any] = {
+            "in_channels": in_channels,
+            "out_channels": out_channels,
+        }
+    elif "nn" in takes:
+        # An EdgeConv sees the node and the difference to its neighbour.
+        width = 2 * in_channels if issubclass(conv, pyg.EdgeConv) else in_channels
+        sizes = {
+            "nn": nn.Sequential(
+                nn.Linear(width, out_channels),
+                nn.ReLU(),
+                nn.Linear(out_channels, out_channels),
+            )
+        }
+    else:
+        raise InvalidInput(
+            f"{conv.__name__} takes no in_channels and out_channels and cannot be "
+            "stacked; expected a module that uses it."
+        )
+    return construct(conv, sizes, options)
+
+
+def reset_parameters(self) -> None:
         """Draw the weights anew."""
         for conv in self.convs:
             reset_parameters(conv)
