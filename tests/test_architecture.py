@@ -15,9 +15,16 @@ TEXTS = {path: path.read_text("utf-8") for path in FILES}
 PAGE = (Path(__file__).parents[1] / "docs/architecture.md").read_text("utf-8")
 # From the rooms that know nothing of others to the one that may know all.
 LAYERS = tuple(re.findall(r"^\| `(\w+)/` \|", PAGE, re.MULTILINE))
-SHARED = set(
-    ["code_paths", "errors", "files", "lazy", "lookup", "memory", "schema", "version"]
-)
+SHARED = {
+    "code_paths",
+    "errors",
+    "files",
+    "lazy",
+    "lookup",
+    "memory",
+    "schema",
+    "version",
+}
 # These two know no graphs: they could be packages of their own.
 INDEPENDENT = {"sparse", "bilevel"}
 

@@ -1,5 +1,6 @@
 """The backbones by name: one entry each."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -142,3 +143,55 @@ def make_backbone(
     from gsebo.nn.pyg.build import build_pyg_module
 
     return PyGBackbone(build_pyg_module(spec, **sizes, options=options))
+
+
+def construct(
+    build: Callable[..., T], sizes: Mapping[str, Any], options: Mapping[str, Any]
+) -> T:
+    """Call ``build`` with those of ``sizes`` that it takes, and all ``options``."""
+    fixed: Mapping[str, Any] = {}
+    name = getattr(build, "__name__", str(build))
+    if isinstance(build, partial):
+        fixed, name = build.keywords, build.func.__name__
+    parameters = inspect.signature(build).parameters
+    takes = {key: each for key, each in parameters.items() if key not in fixed}
+    given = {**{k: v for k, v in sizes.items() if k in takes}, **options}
+    kinds = {parameter.kind for parameter in takes.values()}
+    unknown = [option for option in options if option not in takes or option in sizes]
+    if unknown and (
+        inspect.Parameter.VAR_KEYWORD not in kinds or set(unknown) & set(sizes)
+    ):
+        free = [
+            key
+            for key, parameter in takes.items()
+            if key not in sizes and parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        raise InvalidInput(
+            f"{name} does not take option {', '.join(map(repr, unknown))}, its options "
+            f"are: {', '.join(free) or 'none'}."
+        )
+    missing = [
+        key
+        for key, parameter in takes.items()
+        if key not in given
+        and parameter.default is inspect.Parameter.empty
+        and parameter.kind
+        not in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    ]
+    if missing:
+        raise InvalidInput(f"{name} needs {', '.join(missing)}, give them as options.")
+    try:
+        return build(**given)
+    except InvalidInput:
+        raise
+    except (TypeError, ValueError, AssertionError, ImportError) as error:
+        raise InvalidInput(f"{name} could not be built: {error}") from error
+
+
+def no_options(module: "nn.Module", options: Mapping[str, Any]) -> None:
+    """Refuse options for what is built already."""
+    if options:
+        raise InvalidInput(
+            f"options {', '.join(options)} given with a {type(module).__name__} that "
+            "is built already, expected none."
+        )

@@ -1,10 +1,10 @@
 """PyG models from a name, a class or an instance."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from difflib import get_close_matches
-from functools import cache, partial
+from functools import cache
 from typing import Any, TypeVar, final
 
 import torch
@@ -146,101 +146,6 @@ def _convolution(
             "stacked; expected a module that uses it."
         )
     return construct(conv, sizes, options)
-
-
-def reset_parameters(self) -> None:
-        """Draw the weights anew."""
-        for conv in self.convs:
-            reset_parameters(conv)
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Return the logits, ``[nodes, classes]``."""
-        for conv in self.convs[:-1]:
-            x = self.dropout(torch.relu(conv(x, edge_index)))
-        logits: Tensor = self.convs[-1](x, edge_index)
-        return logits
-
-
-def _convolution(
-    conv: type[nn.Module],
-    in_channels: int,
-    out_channels: int,
-    options: Mapping[str, Any],
-) -> nn.Module:
-    takes = inspect.signature(conv).parameters
-    if "in_channels" in takes and "out_channels" in takes:
-        sizes: dict[str, Any] = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-        }
-    elif "nn" in takes:
-        # An EdgeConv sees the node and the difference to its neighbour.
-        width = 2 * in_channels if issubclass(conv, pyg.EdgeConv) else in_channels
-        sizes = {
-            "nn": nn.Sequential(
-                nn.Linear(width, out_channels),
-                nn.ReLU(),
-                nn.Linear(out_channels, out_channels),
-            )
-        }
-    else:
-        raise InvalidInput(
-            f"{conv.__name__} takes no in_channels and out_channels and cannot be "
-            "stacked; expected a module that uses it."
-        )
-    return construct(conv, sizes, options)
-
-
-def construct(
-    build: Callable[..., T], sizes: Mapping[str, Any], options: Mapping[str, Any]
-) -> T:
-    """Call ``build`` with those of ``sizes`` that it takes, and all ``options``."""
-    fixed: Mapping[str, Any] = {}
-    name = getattr(build, "__name__", str(build))
-    if isinstance(build, partial):
-        fixed, name = build.keywords, build.func.__name__
-    parameters = inspect.signature(build).parameters
-    takes = {key: each for key, each in parameters.items() if key not in fixed}
-    given = {**{k: v for k, v in sizes.items() if k in takes}, **options}
-    kinds = {parameter.kind for parameter in takes.values()}
-    unknown = [option for option in options if option not in takes or option in sizes]
-    if unknown and (
-        inspect.Parameter.VAR_KEYWORD not in kinds or set(unknown) & set(sizes)
-    ):
-        free = [
-            key
-            for key, parameter in takes.items()
-            if key not in sizes and parameter.kind is not inspect.Parameter.VAR_KEYWORD
-        ]
-        raise InvalidInput(
-            f"{name} does not take option {', '.join(map(repr, unknown))}, its options "
-            f"are: {', '.join(free) or 'none'}."
-        )
-    missing = [
-        key
-        for key, parameter in takes.items()
-        if key not in given
-        and parameter.default is inspect.Parameter.empty
-        and parameter.kind
-        not in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    ]
-    if missing:
-        raise InvalidInput(f"{name} needs {', '.join(missing)}, give them as options.")
-    try:
-        return build(**given)
-    except InvalidInput:
-        raise
-    except (TypeError, ValueError, AssertionError, ImportError) as error:
-        raise InvalidInput(f"{name} could not be built: {error}") from error
-
-
-def no_options(module: nn.Module, options: Mapping[str, Any]) -> None:
-    """Refuse options for what is built already."""
-    if options:
-        raise InvalidInput(
-            f"options {', '.join(options)} given with a {type(module).__name__} that "
-            "is built already, expected none."
-        )
 
 
 def reset_parameters(module: nn.Module) -> None:
