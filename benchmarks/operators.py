@@ -22,7 +22,8 @@ from torch import Tensor
 from benchmarks.failure import BenchmarkError
 from benchmarks.records import Records
 from gsebo.sparse import Noise, Pattern
-from gsebo.sparse.kernels import kernels_for, reference
+from gsebo.sparse.kernels import kernels_for
+from gsebo.sparse.kernels.reference import REFERENCE_KERNELS
 
 BYTES_PER_MILLISECOND = 4.3e9
 SECTOR = 32
@@ -92,7 +93,8 @@ def operators(size: Size, dtype: torch.dtype) -> Iterator[Operator]:
             f"spmm{suffix}",
             lambda view=view: kernels.spmm(view, values, b),
             lambda view=view: by_channels(
-                lambda part: reference.spmm(view, values, b[..., part]), channels
+                lambda part: REFERENCE_KERNELS.spmm(view, values, b[..., part]),
+                channels,
             ),
             gather + index + permutation + one + dense,
         )
@@ -100,7 +102,7 @@ def operators(size: Size, dtype: torch.dtype) -> Iterator[Operator]:
             f"sddmm{suffix}",
             lambda view=view: kernels.sddmm(view, a, b),
             lambda view=view: sum(
-                reference.sddmm(view, a[..., part], b[..., part])
+                REFERENCE_KERNELS.sddmm(view, a[..., part], b[..., part])
                 for part in torch.arange(channels, device="cuda").split(8)
             ),
             gather + index + permutation + one + dense,
@@ -108,7 +110,7 @@ def operators(size: Size, dtype: torch.dtype) -> Iterator[Operator]:
         yield Operator(
             f"row_sum{suffix}",
             lambda view=view: kernels.row_sum(view, values),
-            lambda view=view: reference.row_sum(view, values),
+            lambda view=view: REFERENCE_KERNELS.row_sum(view, values),
             index + one + batch * nodes * number,
         )
         # Written in entry order; it is the numbers of the rows that lie scattered.
@@ -116,20 +118,20 @@ def operators(size: Size, dtype: torch.dtype) -> Iterator[Operator]:
         yield Operator(
             f"row_expand{suffix}",
             lambda view=view: kernels.row_expand(view, node),
-            lambda view=view: reference.row_expand(view, node),
+            lambda view=view: REFERENCE_KERNELS.row_expand(view, node),
             index + batch * edges * number + scattered,
         )
         yield Operator(
             f"edge_softmax{suffix}",
             lambda view=view: kernels.edge_softmax(view, values),
-            lambda view=view: reference.edge_softmax(view, values),
+            lambda view=view: REFERENCE_KERNELS.edge_softmax(view, values),
             index + 2 * one,
         )
     mask = (a.numel(), 2**31, Noise(1, 2).keys(3), a)
     yield Operator(
         "keep_mask",
         lambda: kernels.keep_mask(*mask),
-        lambda: reference.keep_mask(*mask),
+        lambda: REFERENCE_KERNELS.keep_mask(*mask),
         a.numel() * number,
     )
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 import torch
 
 from gsebo.sparse import Pattern, SparseFeatures
-from gsebo.sparse.kernels import numba_compile, numba_cpu
+from gsebo.sparse.kernels import numba_compile
+from gsebo.sparse.kernels.numba_cpu import NUMBA_KERNELS
 
 
 def ratio(first: Callable[[], object], second: Callable[[], object]) -> float:
@@ -47,7 +48,7 @@ def two_threads(nodes: int, degree: int, channels: int) -> float:
 
     def product(parallel_above: int) -> None:
         numba_compile._PARALLEL_WORK = parallel_above
-        numba_cpu.spmm(pattern, values, x)
+        NUMBA_KERNELS.spmm(pattern, values, x)
 
     return ratio(lambda: product(2**62), lambda: product(-1))
 

@@ -6,6 +6,7 @@ from tests.sparse.test_reach import random_pattern
 
 from gsebo import GSEBO, InvalidInput, generate_graph, memory
 from gsebo.sparse.kernels import reference
+from gsebo.sparse.kernels.reference import REFERENCE_KERNELS
 
 
 def test_a_fit_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,9 +30,9 @@ def test_pieces_make_the_whole(bound: int, monkeypatch: pytest.MonkeyPatch) -> N
     values, x = torch.rand(2, 40), torch.rand(2, 9, 3)
     size, threshold, keys = 50, 2**31, (5, 9)
     arguments = [
-        (reference.spmm, (pattern, values, x)),
-        (reference.sddmm, (pattern, x, x)),
-        (reference.keep_mask, (size, threshold, keys, x)),
+        (REFERENCE_KERNELS.spmm, (pattern, values, x)),
+        (REFERENCE_KERNELS.sddmm, (pattern, x, x)),
+        (REFERENCE_KERNELS.keep_mask, (size, threshold, keys, x)),
     ]
     whole = [kernel(*given) for kernel, given in arguments]
     monkeypatch.setattr(reference, "_CHUNK_NUMBERS", bound)

@@ -231,10 +231,12 @@ def test_wrong_shapes_and_types_are_refused(call) -> None:
 
 
 def test_reference_kernels_end_with_the_block() -> None:
-    from gsebo.sparse.kernels import kernels_for, numba_cpu, reference
+    from gsebo.sparse.kernels import kernels_for
+    from gsebo.sparse.kernels.numba_cpu import NUMBA_KERNELS
+    from gsebo.sparse.kernels.reference import REFERENCE_KERNELS
 
     x = torch.ones(1)
     with pytest.raises(KeyError), reference_kernels():
-        assert kernels_for(x) is reference
+        assert kernels_for(x) is REFERENCE_KERNELS
         raise KeyError
-    assert kernels_for(x) is numba_cpu
+    assert kernels_for(x) is NUMBA_KERNELS

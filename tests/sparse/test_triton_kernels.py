@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from importlib.util import find_spec
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,9 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gsebo.errors import InvalidInput
 from gsebo.sparse import Noise, Pattern, edge_softmax, kernels, spmm
-from gsebo.sparse.kernels import numba_cpu, reference
+from gsebo.sparse.kernels.backend import SparseKernels
+from gsebo.sparse.kernels.numba_cpu import NUMBA_KERNELS
+from gsebo.sparse.kernels.reference import REFERENCE_KERNELS
 from gsebo.sparse.kernels.triton_schedule import row_of_entry
 
 from .patterns import Positions, awkward, empty, examples, large, normal, positions
@@ -32,7 +33,7 @@ DEVICE = "cuda" if ON_GPU else "cpu"
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 TRITON = find_spec("triton") is not None
 if TRITON and (ON_GPU or INTERPRETED):
-    from gsebo.sparse.kernels import triton_cuda
+    from gsebo.sparse.kernels.triton_cuda import TRITON_KERNELS
 
 needs_triton = pytest.mark.skipif(
     not (TRITON and (ON_GPU or INTERPRETED)),
@@ -113,23 +114,25 @@ def assert_same(out: Tensor, expected: Tensor) -> None:
 
 
 def check_products(pattern: Pattern, values: Tensor, a: Tensor, b: Tensor) -> None:
-    expected = reference.spmm(pattern, values, b)
-    assert_same(triton_cuda.spmm(pattern, values, b), expected)
-    assert_same(triton_cuda.sddmm(pattern, a, b), reference.sddmm(pattern, a, b))
-
-
-def check_rows(pattern: Pattern, values: Tensor, x: Tensor) -> None:
-    expected = reference.row_sum(pattern, values)
-    assert_same(triton_cuda.row_sum(pattern, values), expected)
-    out = triton_cuda.edge_softmax(pattern, values)
-    assert_same(out, reference.edge_softmax(pattern, values))
-    out = triton_cuda.row_expand(pattern, x)
-    torch.testing.assert_close(
-        out, reference.row_expand(pattern, x), rtol=0, atol=0, equal_nan=True
+    expected = REFERENCE_KERNELS.spmm(pattern, values, b)
+    assert_same(TRITON_KERNELS.spmm(pattern, values, b), expected)
+    assert_same(
+        TRITON_KERNELS.sddmm(pattern, a, b), REFERENCE_KERNELS.sddmm(pattern, a, b)
     )
 
 
-def chosen(device: str, dtype: torch.dtype = torch.float32) -> ModuleType:
+def check_rows(pattern: Pattern, values: Tensor, x: Tensor) -> None:
+    expected = REFERENCE_KERNELS.row_sum(pattern, values)
+    assert_same(TRITON_KERNELS.row_sum(pattern, values), expected)
+    out = TRITON_KERNELS.edge_softmax(pattern, values)
+    assert_same(out, REFERENCE_KERNELS.edge_softmax(pattern, values))
+    out = TRITON_KERNELS.row_expand(pattern, x)
+    torch.testing.assert_close(
+        out, REFERENCE_KERNELS.row_expand(pattern, x), rtol=0, atol=0, equal_nan=True
+    )
+
+
+def chosen(device: str, dtype: torch.dtype = torch.float32) -> SparseKernels:
     tensor = SimpleNamespace(device=torch.device(device), dtype=dtype)
     return kernels.kernels_for(tensor)  # type: ignore[arg-type]
 
@@ -140,18 +143,18 @@ def test_without_triton_a_gpu_uses_the_reference(
     kernels._triton_or_reference.cache_clear()
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "triton", None)
-        assert chosen("cuda") is reference
+        assert chosen("cuda") is REFERENCE_KERNELS
     kernels._triton_or_reference.cache_clear()
-    assert chosen("cpu") is numba_cpu
-    assert chosen("meta") is chosen("cuda", torch.float16) is reference
+    assert chosen("cpu") is NUMBA_KERNELS
+    assert chosen("meta") is chosen("cuda", torch.float16) is REFERENCE_KERNELS
 
 
 @needs_triton
 def test_a_gpu_uses_triton() -> None:
     kernels._triton_or_reference.cache_clear()
-    assert chosen("cuda") is chosen("cuda", torch.float64) is triton_cuda
+    assert chosen("cuda") is chosen("cuda", torch.float64) is TRITON_KERNELS
     with kernels.reference_kernels():
-        assert chosen("cuda") is reference
+        assert chosen("cuda") is REFERENCE_KERNELS
 
 
 def test_importing_does_not_import_triton() -> None:
@@ -249,27 +252,12 @@ def test_the_same_bits_every_time() -> None:
     values = drawn(2, pattern.num_entries, dtype=torch.float32)
     x = drawn(2, 11, 16, dtype=torch.float32)
     for call in (
-        lambda: triton_cuda.spmm(pattern, values, x),
-        lambda: triton_cuda.row_sum(pattern, values),
-        lambda: triton_cuda.edge_softmax(pattern, values),
+        lambda: TRITON_KERNELS.spmm(pattern, values, x),
+        lambda: TRITON_KERNELS.row_sum(pattern, values),
+        lambda: TRITON_KERNELS.edge_softmax(pattern, values),
     ):
         first = call()
         assert all(torch.equal(first, call()) for _ in range(3))
-
-
-@needs_triton
-def test_results_go_into_a_given_tensor() -> None:
-    pattern = hubs().pattern.to(DEVICE)
-    values, a, b = drawn(1, pattern.num_entries), drawn(2, 13, 3), drawn(2, 11, 3)
-    out = torch.full((2, 13, 3), torch.nan, dtype=torch.float64, device=DEVICE)
-    assert triton_cuda.spmm(pattern, values, b, out=out) is out
-    assert torch.equal(out, triton_cuda.spmm(pattern, values, b))
-    dots = torch.full((2, pattern.num_entries), torch.nan).double().to(DEVICE)
-    assert triton_cuda.sddmm(pattern, a, b, out=dots) is dots
-    assert torch.equal(dots, triton_cuda.sddmm(pattern, a, b))
-    for bad in (out[:1], out.float(), out.mT.contiguous().mT):
-        with pytest.raises(InvalidInput, match="out has shape"):
-            triton_cuda.spmm(pattern, values, b, out=bad)
 
 
 @needs_triton
@@ -279,9 +267,11 @@ def test_masks_are_the_same_bits(dtype: torch.dtype, threshold: int) -> None:
     like = torch.empty(0, dtype=dtype, device=DEVICE)
     for keys in (Noise(3, 4).keys(5), (0, 0), (2**32 - 1, 2**31)):
         for size in (0, 1, 1024, 2500):
-            out = triton_cuda.keep_mask(size, threshold, keys, like)
+            out = TRITON_KERNELS.keep_mask(size, threshold, keys, like)
             assert out.dtype == dtype
-            assert torch.equal(out, reference.keep_mask(size, threshold, keys, like))
+            assert torch.equal(
+                out, REFERENCE_KERNELS.keep_mask(size, threshold, keys, like)
+            )
 
 
 def needs_memory(gibibytes: int) -> None:
@@ -294,7 +284,7 @@ def needs_memory(gibibytes: int) -> None:
 def test_masks_beyond_32_bits() -> None:
     needs_memory(20)
     keys, size = Noise(3, 4).keys(5), 2**32 + 60
-    out = triton_cuda.keep_mask(size, 2**31, keys, torch.empty(0, device=DEVICE))
+    out = TRITON_KERNELS.keep_mask(size, 2**31, keys, torch.empty(0, device=DEVICE))
     expected = [kept(size - 120 + k, keys, 2**31) for k in range(120)]
     assert (out[-120:] != 0).tolist() == expected
 
@@ -311,14 +301,14 @@ def test_offsets_beyond_31_bits(batch: int) -> None:
     x = torch.zeros(batch, nodes, channels, device=DEVICE)
     x[:, ends] = drawn(batch, 4, channels, dtype=torch.float32)
     values = drawn(1, 4, dtype=torch.float32)
-    out = triton_cuda.spmm(pattern, values, x)
+    out = TRITON_KERNELS.spmm(pattern, values, x)
     small = torch.tensor([3, 2, 3, 0], device=DEVICE)
     compact = Pattern.from_positions(small, small.flip(0), 4)
     kept_rows = x[:, [0, 1, nodes - 2, nodes - 1]].contiguous()
-    expected = reference.spmm(compact, values, kept_rows)
+    expected = REFERENCE_KERNELS.spmm(compact, values, kept_rows)
     assert_same(out[:, [0, 1, nodes - 2, nodes - 1]], expected)
-    dots = triton_cuda.sddmm(pattern, x, x)
-    assert_same(dots, reference.sddmm(compact, kept_rows, kept_rows))
+    dots = TRITON_KERNELS.sddmm(pattern, x, x)
+    assert_same(dots, REFERENCE_KERNELS.sddmm(compact, kept_rows, kept_rows))
 
 
 @needs_gpu
@@ -331,12 +321,12 @@ def test_calls_can_be_captured() -> None:
 
     def call() -> list[Tensor]:
         return [
-            triton_cuda.spmm(pattern, values, x),
-            triton_cuda.spmm(pattern.T, values, a),
-            triton_cuda.sddmm(pattern, a, x),
-            triton_cuda.row_sum(pattern, values),
-            triton_cuda.row_expand(pattern, node),
-            triton_cuda.edge_softmax(pattern, values),
+            TRITON_KERNELS.spmm(pattern, values, x),
+            TRITON_KERNELS.spmm(pattern.T, values, a),
+            TRITON_KERNELS.sddmm(pattern, a, x),
+            TRITON_KERNELS.row_sum(pattern, values),
+            TRITON_KERNELS.row_expand(pattern, node),
+            TRITON_KERNELS.edge_softmax(pattern, values),
         ]
 
     call()

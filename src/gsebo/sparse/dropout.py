@@ -5,7 +5,7 @@ of threads, and every device draws the same mask.
 """
 
 import math
-from typing import NamedTuple, overload
+from typing import NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from gsebo.sparse.kernels import kernels_for
 from gsebo.sparse.symbol import Dropout, Symbol
 
 _WORD = 0xFFFFFFFF
+Numbers = TypeVar("Numbers", bound=Tensor | SparseFeatures)
 
 
 class Noise(NamedTuple):
@@ -32,19 +33,7 @@ class Noise(NamedTuple):
         return key, _mix(key ^ 0x85A308D3)
 
 
-@overload
-def dropout(x: Tensor, rate: float, noise: Noise | None, site: int) -> Tensor: ...
-@overload
-def dropout(
-    x: SparseFeatures, rate: float, noise: Noise | None, site: int
-) -> SparseFeatures: ...
-@overload
-def dropout(
-    x: Tensor | SparseFeatures, rate: float, noise: Noise | None, site: int
-) -> Tensor | SparseFeatures: ...
-def dropout(
-    x: Tensor | SparseFeatures, rate: float, noise: Noise | None, site: int
-) -> Tensor | SparseFeatures:
+def dropout(x: Numbers, rate: float, noise: Noise | None, site: int) -> Numbers:
     """Zero each number with probability ``rate`` and scale the rest to keep the mean.
 
     Sparse features draw for their stored entries only: a zero stays zero either way.
@@ -61,8 +50,8 @@ def dropout(
         return x.then(Dropout(x.node.channels, x.node, site, rate))
     if isinstance(x, SparseFeatures):
         values = x.values * keep_mask(x.values, rate, noise, site)
-        return SparseFeatures(x.pattern, values)
-    return x * keep_mask(x, rate, noise, site)
+        return cast(Numbers, SparseFeatures(x.pattern, values))
+    return cast(Numbers, x * keep_mask(x, rate, noise, site))
 
 
 def keep_mask(x: Tensor, rate: float, noise: Noise, site: int) -> Tensor:
@@ -70,7 +59,7 @@ def keep_mask(x: Tensor, rate: float, noise: Noise, site: int) -> Tensor:
     if not 0.0 <= rate < 1.0:
         raise InvalidInput(f"dropout rate is {rate}, expected a number in [0, 1)")
     threshold = max(round((1.0 - rate) * 2**32), 1)
-    mask: Tensor = kernels_for(x).keep_mask(x.numel(), threshold, noise.keys(site), x)
+    mask = kernels_for(x).keep_mask(x.numel(), threshold, noise.keys(site), x)
     return mask.view(x.shape)
 
 
@@ -98,5 +87,5 @@ def uniform(shape: tuple[int, ...], noise: Noise, site: int, like: Tensor) -> Te
     # precision would round the largest up to 1.
     bits = 23 if like.dtype == torch.float32 else 32
     kernels = kernels_for(like)
-    drawn: Tensor = kernels.uniform(math.prod(shape), bits, noise.keys(site), like)
+    drawn = kernels.uniform(math.prod(shape), bits, noise.keys(site), like)
     return drawn.view(shape)

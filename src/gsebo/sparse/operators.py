@@ -103,7 +103,7 @@ class _Spmm(Function):
         ctx.save_for_backward(values, x)
         batch = _broadcast(values.shape[:-1], x.shape[:-2])
         out = kernels_for(x).spmm(pattern, _flat(values, batch, 1), _flat(x, batch, 2))
-        return cast(Tensor, out.view(*batch, *out.shape[-2:]))
+        return out.view(*batch, *out.shape[-2:])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -124,7 +124,7 @@ class _Sddmm(Function):
         ctx.save_for_backward(a, b)
         batch = _broadcast(a.shape[:-2], b.shape[:-2])
         out = kernels_for(a).sddmm(pattern, _flat(a, batch, 2), _flat(b, batch, 2))
-        return cast(Tensor, out.view(*batch, out.shape[-1]))
+        return out.view(*batch, out.shape[-1])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -143,7 +143,7 @@ class _RowSum(Function):
     def forward(ctx: Any, pattern: Pattern, values: Tensor) -> Tensor:
         ctx.pattern = pattern
         out = kernels_for(values).row_sum(pattern, _flat(values, values.shape[:-1], 1))
-        return cast(Tensor, out.view(*values.shape[:-1], out.shape[-1]))
+        return out.view(*values.shape[:-1], out.shape[-1])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -155,7 +155,7 @@ class _RowExpand(Function):
     def forward(ctx: Any, pattern: Pattern, x: Tensor) -> Tensor:
         ctx.pattern = pattern
         out = kernels_for(x).row_expand(pattern, _flat(x, x.shape[:-1], 1))
-        return cast(Tensor, out.view(*x.shape[:-1], out.shape[-1]))
+        return out.view(*x.shape[:-1], out.shape[-1])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -169,7 +169,7 @@ class _EdgeSoftmax(Function):
         flat = _flat(scores, scores.shape[:-1], 1)
         out = kernels_for(scores).edge_softmax(pattern, flat).view(scores.shape)
         ctx.save_for_backward(out)
-        return cast(Tensor, out)
+        return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:

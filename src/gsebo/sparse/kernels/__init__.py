@@ -4,35 +4,36 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from types import ModuleType
 
 import torch
 from torch import Tensor
 
-from gsebo.sparse.kernels import numba_cpu, reference
+from gsebo.sparse.kernels.backend import SparseKernels
+from gsebo.sparse.kernels.numba_cpu import NUMBA_KERNELS
+from gsebo.sparse.kernels.reference import REFERENCE_KERNELS
 
 _FORCE_REFERENCE: ContextVar[bool] = ContextVar("force_reference", default=False)
 
 
-def kernels_for(tensor: Tensor) -> ModuleType:
+def kernels_for(tensor: Tensor) -> SparseKernels:
     """Return the kernels for the device and dtype of ``tensor``."""
     if _FORCE_REFERENCE.get() or tensor.dtype not in (torch.float32, torch.float64):
-        return reference
+        return REFERENCE_KERNELS
     if tensor.device.type == "cpu":
-        return numba_cpu
-    return _triton_or_reference() if tensor.device.type == "cuda" else reference
+        return NUMBA_KERNELS
+    return _triton_or_reference() if tensor.device.type == "cuda" else REFERENCE_KERNELS
 
 
 @cache
-def _triton_or_reference() -> ModuleType:
+def _triton_or_reference() -> SparseKernels:
     # Imported when a tensor needs it: most machines without a GPU have no Triton.
     try:
         import triton  # noqa: F401
     except ImportError:
-        return reference
-    from gsebo.sparse.kernels import triton_cuda
+        return REFERENCE_KERNELS
+    from gsebo.sparse.kernels.triton_cuda import TRITON_KERNELS
 
-    return triton_cuda
+    return TRITON_KERNELS
 
 
 @contextmanager

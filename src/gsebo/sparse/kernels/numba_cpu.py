@@ -25,6 +25,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 from torch import Tensor
 
+from gsebo.sparse.kernels.backend import SparseKernels
 from gsebo.sparse.kernels.numba_compile import Variants, compile_twice, run_kernel
 from gsebo.sparse.pattern import Pattern
 
@@ -286,61 +287,6 @@ def _array(tensor: Tensor) -> np.ndarray[Any, Any]:
     return tensor.detach().contiguous().numpy()
 
 
-def spmm(pattern: Pattern, values: Tensor, x: Tensor) -> Tensor:
-    """Sum ``values[entry] * x[column]`` over the entries of each row."""
-    batch, channels = max(values.shape[0], x.shape[0]), x.shape[-1]
-    out = x.new_empty(batch, pattern.num_rows, channels)
-    work = batch * pattern.num_entries * channels
-    kernel = spmm_kernel(channels)
-    run_kernel(kernel, work, *pattern.arrays, _array(values), _array(x), out.numpy())
-    return out
-
-
-def sddmm(pattern: Pattern, a: Tensor, b: Tensor) -> Tensor:
-    """Dot product of ``a[row]`` and ``b[column]`` at each entry."""
-    batch = max(a.shape[0], b.shape[0])
-    out = a.new_empty(batch, pattern.num_entries)
-    work = batch * pattern.num_entries * a.shape[-1]
-    run_kernel(_SDDMM, work, *pattern.arrays, _array(a), _array(b), out.numpy())
-    return out
-
-
-def row_sum(pattern: Pattern, values: Tensor) -> Tensor:
-    """Sum of the values of each row."""
-    out = values.new_empty(values.shape[0], pattern.num_rows)
-    indptr, _, entries = pattern.arrays
-    run_kernel(_ROW_SUM, values.numel(), indptr, entries, _array(values), out.numpy())
-    return out
-
-
-def row_expand(pattern: Pattern, x: Tensor) -> Tensor:
-    """Value of its row at each entry."""
-    out = x.new_empty(x.shape[0], pattern.num_entries)
-    indptr, _, entries = pattern.arrays
-    run_kernel(_ROW_EXPAND, out.numel(), indptr, entries, _array(x), out.numpy())
-    return out
-
-
-def edge_softmax(pattern: Pattern, scores: Tensor) -> Tensor:
-    """Softmax over the entries of each row."""
-    out = torch.empty_like(scores, memory_format=torch.contiguous_format)
-    indptr, _, entries = pattern.arrays
-    # An exponential costs about as much as ten multiplications.
-    work = 10 * scores.numel()
-    run_kernel(_EDGE_SOFTMAX, work, indptr, entries, _array(scores), out.numpy())
-    return out
-
-
-def keep_mask(size: int, threshold: int, keys: tuple[int, int], like: Tensor) -> Tensor:
-    """Mask of ``size`` numbers: inverse keep rate where hash < threshold, else 0."""
-    out = like.new_empty(size)
-    array = out.numpy()
-    scale = array.dtype.type(2**32 / threshold)
-    key0, key1 = np.uint32(keys[0]), np.uint32(keys[1])
-    run_kernel(_KEEP_MASK, 8 * size, key0, key1, np.uint64(threshold), scale, array)
-    return out
-
-
 def uniform(size: int, bits: int, keys: tuple[int, int], like: Tensor) -> Tensor:
     """Numbers in (0, 1) from the first ``bits`` of the hash of each position."""
     out = like.new_empty(size)
@@ -348,3 +294,68 @@ def uniform(size: int, bits: int, keys: tuple[int, int], like: Tensor) -> Tensor
     shift, scale = np.uint32(32 - bits), np.float64(2.0**-bits)
     run_kernel(_UNIFORM, 8 * size, key0, key1, shift, scale, out.numpy())
     return out
+
+
+class _NumbaKernels(SparseKernels):
+    """Loops of numba."""
+
+    def spmm(self, pattern: Pattern, values: Tensor, x: Tensor) -> Tensor:
+        batch, channels = max(values.shape[0], x.shape[0]), x.shape[-1]
+        out = x.new_empty(batch, pattern.num_rows, channels)
+        work = batch * pattern.num_entries * channels
+        kernel = spmm_kernel(channels)
+        run_kernel(
+            kernel, work, *pattern.arrays, _array(values), _array(x), out.numpy()
+        )
+        return out
+
+    def sddmm(self, pattern: Pattern, a: Tensor, b: Tensor) -> Tensor:
+        batch = max(a.shape[0], b.shape[0])
+        out = a.new_empty(batch, pattern.num_entries)
+        work = batch * pattern.num_entries * a.shape[-1]
+        run_kernel(_SDDMM, work, *pattern.arrays, _array(a), _array(b), out.numpy())
+        return out
+
+    def row_sum(self, pattern: Pattern, values: Tensor) -> Tensor:
+        out = values.new_empty(values.shape[0], pattern.num_rows)
+        indptr, _, entries = pattern.arrays
+        run_kernel(
+            _ROW_SUM, values.numel(), indptr, entries, _array(values), out.numpy()
+        )
+        return out
+
+    def row_expand(self, pattern: Pattern, x: Tensor) -> Tensor:
+        out = x.new_empty(x.shape[0], pattern.num_entries)
+        indptr, _, entries = pattern.arrays
+        run_kernel(_ROW_EXPAND, out.numel(), indptr, entries, _array(x), out.numpy())
+        return out
+
+    def edge_softmax(self, pattern: Pattern, scores: Tensor) -> Tensor:
+        out = torch.empty_like(scores, memory_format=torch.contiguous_format)
+        indptr, _, entries = pattern.arrays
+        # An exponential costs about as much as ten multiplications.
+        work = 10 * scores.numel()
+        run_kernel(_EDGE_SOFTMAX, work, indptr, entries, _array(scores), out.numpy())
+        return out
+
+    def keep_mask(
+        self, size: int, threshold: int, keys: tuple[int, int], like: Tensor
+    ) -> Tensor:
+        out = like.new_empty(size)
+        array = out.numpy()
+        scale = array.dtype.type(2**32 / threshold)
+        key0, key1 = np.uint32(keys[0]), np.uint32(keys[1])
+        run_kernel(_KEEP_MASK, 8 * size, key0, key1, np.uint64(threshold), scale, array)
+        return out
+
+    def uniform(
+        self, size: int, bits: int, keys: tuple[int, int], like: Tensor
+    ) -> Tensor:
+        out = like.new_empty(size)
+        key0, key1 = np.uint32(keys[0]), np.uint32(keys[1])
+        shift, scale = np.uint32(32 - bits), np.float64(2.0**-bits)
+        run_kernel(_UNIFORM, 8 * size, key0, key1, shift, scale, out.numpy())
+        return out
+
+
+NUMBA_KERNELS = _NumbaKernels()

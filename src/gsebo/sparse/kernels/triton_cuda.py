@@ -13,11 +13,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from gsebo.errors import InvalidInput
 from gsebo.sparse.kernels import triton_cuda as triton_products
 from gsebo.sparse.kernels import triton_softmax
 from gsebo.sparse.kernels import triton_softmax as triton_rows
-from gsebo.sparse.kernels.reference import uniform as uniform
+from gsebo.sparse.kernels.backend import SparseKernels
+from gsebo.sparse.kernels.reference import REFERENCE_KERNELS
 from gsebo.sparse.kernels.triton_schedule import (
     CLASSES,
     TILE,
@@ -231,206 +231,6 @@ _SDDMM_NUMBERS = 2048
 _PARTS_NUMBERS = 2048
 
 
-def spmm(
-    pattern: Pattern, values: Tensor, x: Tensor, *, out: Tensor | None = None
-) -> Tensor:
-    """Sum ``values[entry] * x[column]`` over the entries of each row."""
-    batch, channels = max(values.shape[0], x.shape[0]), x.shape[-1]
-    out = _target(out, x, batch, pattern.num_rows, channels)
-    schedule = schedule_of(pattern)
-    parts = x.new_empty(batch, schedule.num_parts, channels)
-    width = _width(channels)
-    tile = _SPMM_NUMBERS // width
-    copies = triton.cdiv(channels, width) * batch
-    wide, num_segments = schedule.num_long, schedule.class_ends[-1]
-    # Lanes that share a short row: where channels are few, one by itself would read
-    # four bytes here and four bytes there.
-    lanes = max(16 // width, 1)
-    tiles = wide + triton.cdiv(num_segments - wide, tile // lanes)
-    _launch(
-        triton_products.spmm_segments,
-        tiles * copies,
-        schedule.segments,
-        pattern.columns,
-        pattern.entries,
-        values.contiguous(),
-        x.contiguous(),
-        out,
-        parts,
-        wide,
-        num_segments,
-        schedule.num_parts,
-        pattern.num_rows,
-        channels,
-        _step(values),
-        _step(x),
-        batch,
-        WIDTH=width,
-        TILE=tile,
-        LANES=lanes,
-        num_warps=2,
-    )
-    _add_parts(schedule, parts, out)
-    return out
-
-
-def sddmm(
-    pattern: Pattern, a: Tensor, b: Tensor, *, out: Tensor | None = None
-) -> Tensor:
-    """Dot product of ``a[row]`` and ``b[column]`` at each entry."""
-    if entries_are_scattered(pattern) and not entries_are_scattered(pattern.T):
-        # The same products, and written where they lie together.
-        pattern, a, b = pattern.T, b, a
-    batch, channels = max(a.shape[0], b.shape[0]), a.shape[-1]
-    out = _target(out, a, batch, pattern.num_entries)
-    width = _width(channels)
-    tile = _SDDMM_NUMBERS // width
-    _launch(
-        triton_products.sddmm_entries,
-        triton.cdiv(pattern.num_entries, tile) * batch,
-        pattern.rows,
-        pattern.columns,
-        pattern.entries,
-        a.contiguous(),
-        b.contiguous(),
-        out,
-        pattern.num_entries,
-        channels,
-        _step(a),
-        _step(b),
-        batch,
-        WIDTH=width,
-        TILE=tile,
-    )
-    return out
-
-
-def row_sum(pattern: Pattern, values: Tensor) -> Tensor:
-    """Sum of the values of each row."""
-    batch = values.shape[0]
-    schedule = schedule_of(pattern)
-    out = values.new_empty(batch, pattern.num_rows, 1)
-    parts = values.new_empty(batch, schedule.num_parts, 1)
-    _launch(
-        triton_rows.row_sum_segments,
-        schedule.tiles.first.numel() * batch,
-        schedule.tiles,
-        schedule.segments,
-        pattern.entries,
-        values.contiguous(),
-        out,
-        parts,
-        schedule.num_parts,
-        pattern.num_rows,
-        pattern.num_entries,
-        batch,
-        CLASSES=CLASSES,
-        TILE=TILE,
-        num_warps=1,
-    )
-    _add_parts(schedule, parts, out)
-    return out.squeeze(-1)
-
-
-def row_expand(pattern: Pattern, x: Tensor) -> Tensor:
-    """Value of its row at each entry."""
-    batch = x.shape[0]
-    out = x.new_empty(batch, pattern.num_entries)
-    _launch(
-        triton_rows.expand_entries,
-        triton.cdiv(pattern.num_entries, _BLOCK) * batch,
-        row_of_entry(pattern),
-        x.contiguous(),
-        out,
-        pattern.num_rows,
-        pattern.num_entries,
-        batch,
-        BLOCK=_BLOCK,
-    )
-    return out
-
-
-def edge_softmax(pattern: Pattern, scores: Tensor) -> Tensor:
-    """Softmax over the entries of each row."""
-    batch, num_entries = scores.shape
-    schedule, scattered = schedule_of(pattern), entries_are_scattered(pattern)
-    sizes = (pattern.num_rows, num_entries, batch)
-    scores, out = scores.contiguous(), scores.new_empty(scores.shape)
-    # Maximum and sum of each row and of each part of a row that was cut.
-    stats = scores.new_empty(batch, pattern.num_rows, 2)
-    part_stats = scores.new_empty(batch, schedule.num_parts, 2)
-    _launch(
-        triton_softmax.softmax_segments,
-        schedule.tiles.first.numel() * batch,
-        schedule.tiles,
-        schedule.segments,
-        pattern.entries,
-        scores,
-        out,
-        stats,
-        part_stats,
-        schedule.num_parts,
-        *sizes,
-        CLASSES=CLASSES,
-        TILE=TILE,
-        num_warps=1,
-        SCATTERED=scattered,
-    )
-    _launch(
-        triton_softmax.softmax_cut_rows,
-        schedule.num_cut * batch,
-        schedule.part_begin,
-        schedule.segments.row,
-        part_stats,
-        stats,
-        schedule.num_parts,
-        pattern.num_rows,
-        batch,
-        TILE=CLASSES[0],
-    )
-    if scattered:
-        _launch(
-            triton_softmax.softmax_entries,
-            triton.cdiv(num_entries, _BLOCK) * batch,
-            row_of_entry(pattern),
-            scores,
-            out,
-            stats,
-            *sizes,
-            BLOCK=_BLOCK,
-        )
-    else:
-        _launch(
-            triton_softmax.softmax_parts,
-            schedule.num_parts * batch,
-            schedule.segments,
-            pattern.entries,
-            scores,
-            out,
-            stats,
-            schedule.num_parts,
-            *sizes,
-            LENGTH=CLASSES[0],
-            num_warps=1,
-        )
-    return out
-
-
-def keep_mask(size: int, threshold: int, keys: tuple[int, int], like: Tensor) -> Tensor:
-    """Mask of ``size`` numbers: inverse keep rate where hash < threshold, else 0."""
-    out = like.new_empty(size)
-    _launch(
-        triton_rows.mask_positions,
-        triton.cdiv(size, _BLOCK),
-        out,
-        size,
-        *keys,
-        threshold,
-        BLOCK=_BLOCK,
-    )
-    return out
-
-
 def _launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
     """Start ``programs`` programs on the device of the tensors, if there are any."""
     if programs == 0:
@@ -470,13 +270,199 @@ def _step(operand: Tensor) -> int:
     return operand.shape[1:].numel() if operand.shape[0] > 1 else 0
 
 
-def _target(out: Tensor | None, like: Tensor, *shape: int) -> Tensor:
-    """Return ``out`` if it can be written to, or a new tensor."""
-    if out is None:
-        return like.new_empty(shape)
-    if out.shape != shape or out.dtype != like.dtype or not out.is_contiguous():
-        raise InvalidInput(
-            f"out has shape {tuple(out.shape)} and {out.dtype}, expected a contiguous "
-            f"tensor of shape {shape} and {like.dtype}"
+class _TritonKernels(SparseKernels):
+    """Triton programs."""
+
+    def spmm(self, pattern: Pattern, values: Tensor, x: Tensor) -> Tensor:
+        batch, channels = max(values.shape[0], x.shape[0]), x.shape[-1]
+        out = x.new_empty(batch, pattern.num_rows, channels)
+        schedule = schedule_of(pattern)
+        parts = x.new_empty(batch, schedule.num_parts, channels)
+        width = _width(channels)
+        tile = _SPMM_NUMBERS // width
+        copies = triton.cdiv(channels, width) * batch
+        wide, num_segments = schedule.num_long, schedule.class_ends[-1]
+        # Lanes that share a short row: where channels are few, one by itself would read
+        # four bytes here and four bytes there.
+        lanes = max(16 // width, 1)
+        tiles = wide + triton.cdiv(num_segments - wide, tile // lanes)
+        _launch(
+            triton_products.spmm_segments,
+            tiles * copies,
+            schedule.segments,
+            pattern.columns,
+            pattern.entries,
+            values.contiguous(),
+            x.contiguous(),
+            out,
+            parts,
+            wide,
+            num_segments,
+            schedule.num_parts,
+            pattern.num_rows,
+            channels,
+            _step(values),
+            _step(x),
+            batch,
+            WIDTH=width,
+            TILE=tile,
+            LANES=lanes,
+            num_warps=2,
         )
-    return out
+        _add_parts(schedule, parts, out)
+        return out
+
+    def sddmm(self, pattern: Pattern, a: Tensor, b: Tensor) -> Tensor:
+        if entries_are_scattered(pattern) and not entries_are_scattered(pattern.T):
+            # The same products, and written where they lie together.
+            pattern, a, b = pattern.T, b, a
+        batch, channels = max(a.shape[0], b.shape[0]), a.shape[-1]
+        out = a.new_empty(batch, pattern.num_entries)
+        width = _width(channels)
+        tile = _SDDMM_NUMBERS // width
+        _launch(
+            triton_products.sddmm_entries,
+            triton.cdiv(pattern.num_entries, tile) * batch,
+            pattern.rows,
+            pattern.columns,
+            pattern.entries,
+            a.contiguous(),
+            b.contiguous(),
+            out,
+            pattern.num_entries,
+            channels,
+            _step(a),
+            _step(b),
+            batch,
+            WIDTH=width,
+            TILE=tile,
+        )
+        return out
+
+    def row_sum(self, pattern: Pattern, values: Tensor) -> Tensor:
+        batch = values.shape[0]
+        schedule = schedule_of(pattern)
+        out = values.new_empty(batch, pattern.num_rows, 1)
+        parts = values.new_empty(batch, schedule.num_parts, 1)
+        _launch(
+            triton_rows.row_sum_segments,
+            schedule.tiles.first.numel() * batch,
+            schedule.tiles,
+            schedule.segments,
+            pattern.entries,
+            values.contiguous(),
+            out,
+            parts,
+            schedule.num_parts,
+            pattern.num_rows,
+            pattern.num_entries,
+            batch,
+            CLASSES=CLASSES,
+            TILE=TILE,
+            num_warps=1,
+        )
+        _add_parts(schedule, parts, out)
+        return out.squeeze(-1)
+
+    def row_expand(self, pattern: Pattern, x: Tensor) -> Tensor:
+        batch = x.shape[0]
+        out = x.new_empty(batch, pattern.num_entries)
+        _launch(
+            triton_rows.expand_entries,
+            triton.cdiv(pattern.num_entries, _BLOCK) * batch,
+            row_of_entry(pattern),
+            x.contiguous(),
+            out,
+            pattern.num_rows,
+            pattern.num_entries,
+            batch,
+            BLOCK=_BLOCK,
+        )
+        return out
+
+    def edge_softmax(self, pattern: Pattern, scores: Tensor) -> Tensor:
+        batch, num_entries = scores.shape
+        schedule, scattered = schedule_of(pattern), entries_are_scattered(pattern)
+        sizes = (pattern.num_rows, num_entries, batch)
+        scores, out = scores.contiguous(), scores.new_empty(scores.shape)
+        # Maximum and sum of each row and of each part of a row that was cut.
+        stats = scores.new_empty(batch, pattern.num_rows, 2)
+        part_stats = scores.new_empty(batch, schedule.num_parts, 2)
+        _launch(
+            triton_softmax.softmax_segments,
+            schedule.tiles.first.numel() * batch,
+            schedule.tiles,
+            schedule.segments,
+            pattern.entries,
+            scores,
+            out,
+            stats,
+            part_stats,
+            schedule.num_parts,
+            *sizes,
+            CLASSES=CLASSES,
+            TILE=TILE,
+            num_warps=1,
+            SCATTERED=scattered,
+        )
+        _launch(
+            triton_softmax.softmax_cut_rows,
+            schedule.num_cut * batch,
+            schedule.part_begin,
+            schedule.segments.row,
+            part_stats,
+            stats,
+            schedule.num_parts,
+            pattern.num_rows,
+            batch,
+            TILE=CLASSES[0],
+        )
+        if scattered:
+            _launch(
+                triton_softmax.softmax_entries,
+                triton.cdiv(num_entries, _BLOCK) * batch,
+                row_of_entry(pattern),
+                scores,
+                out,
+                stats,
+                *sizes,
+                BLOCK=_BLOCK,
+            )
+        else:
+            _launch(
+                triton_softmax.softmax_parts,
+                schedule.num_parts * batch,
+                schedule.segments,
+                pattern.entries,
+                scores,
+                out,
+                stats,
+                schedule.num_parts,
+                *sizes,
+                LENGTH=CLASSES[0],
+                num_warps=1,
+            )
+        return out
+
+    def keep_mask(
+        self, size: int, threshold: int, keys: tuple[int, int], like: Tensor
+    ) -> Tensor:
+        out = like.new_empty(size)
+        _launch(
+            triton_rows.mask_positions,
+            triton.cdiv(size, _BLOCK),
+            out,
+            size,
+            *keys,
+            threshold,
+            BLOCK=_BLOCK,
+        )
+        return out
+
+    def uniform(
+        self, size: int, bits: int, keys: tuple[int, int], like: Tensor
+    ) -> Tensor:
+        return REFERENCE_KERNELS.uniform(size, bits, keys, like)
+
+
+TRITON_KERNELS = _TritonKernels()
