@@ -1,15 +1,14 @@
 """Adam (Kingma and Ba, 2015), differentiable, step for step ``torch.optim.Adam``.
 
-Adam and its adjoint on the CPU, in one pass over memory each.
-
-The plain operations of ``adam.py`` are what these are tested against; on small networks
-most of their time goes into starting them.
+A step and its adjoint exist as plain operations, and fused into one pass over memory
+each, for the CPU here and for a GPU in ``adam_triton``: on small networks most of the
+time of plain operations goes into starting them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from functools import cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -19,7 +18,6 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from gsebo.bilevel import adam as adam_cpu
 from gsebo.bilevel.optimizer import (
     Cotangents,
     Optimizer,
@@ -76,48 +74,46 @@ class Scales(NamedTuple):
         )
 
 
+class AdamKernels(ABC):
+    """A step of Adam and its adjoint."""
+
+    @abstractmethod
+    def step(
+        self, weight: Tensor, gradient: Tensor, before: Moments, scales: Scales
+    ) -> tuple[Tensor, Moments]:
+        """Return the next weights and moments."""
+
+    @abstractmethod
+    def step_back(
+        self,
+        cotangent: Tensor,
+        gradient: Tensor,
+        moments: Moments,
+        cotangents: Moments | None,
+        scales: Scales,
+    ) -> tuple[Tensor, Moments]:
+        """Pull cotangents of the new weights and moments back to gradient and moments.
+
+        With ``D = sqrt(V) + c eps`` and ``f = s c`` the step is ``W - f M / D``, hence
+
+            cotangent of M  +=  -f a / D
+            cotangent of V  +=  f a M / (2 D^2 sqrt(V))
+
+        and both are left out where ``M = V = 0``: a weight that never had a gradient
+        passes nothing on but to itself, by weight decay, and there it would grow by
+        ``1 / eps`` in every step until it overflows.
+
+        Args:
+            cotangent: ``a``, of the new weights.
+            gradient: The gradient that the step was taken with.
+            moments: ``M`` and ``V``, after the step.
+            cotangents: Of ``M`` and ``V`` from later steps; None is zero.
+            scales: Of the step.
+        """
+
+
 # Infinity and NaN have to survive, because a diverging fit is recognised by them.
 _compiled = njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
-
-
-def step(
-    weight: Tensor, gradient: Tensor, before: Moments, scales: Scales
-) -> tuple[Tensor, Moments]:
-    """Return the next weights and moments."""
-    moved, after = torch.empty_like(weight), _like(weight)
-    _step_kernel(
-        *_flat(weight, gradient, *before),
-        *_numbers(scales, weight),
-        *_flat(moved, *after),
-    )
-    return moved, after
-
-
-def step_back(
-    cotangent: Tensor,
-    gradient: Tensor,
-    moments: Moments,
-    cotangents: Moments | None,
-    scales: Scales,
-) -> tuple[Tensor, Moments]:
-    """Pull cotangents of the new weights and moments back to gradient and moments.
-
-    Args:
-        cotangent: Of the new weights.
-        gradient: The gradient that the step was taken with.
-        moments: After the step.
-        cotangents: Of the new moments from later steps; None is zero.
-        scales: Of the step.
-    """
-    to_gradient, before = torch.empty_like(gradient), _like(gradient)
-    later = cotangents or Moments(cotangent, cotangent)
-    _step_back_kernel(
-        *_flat(cotangent, gradient, *moments, *later),
-        cotangents is not None,
-        *_numbers(scales, gradient),
-        *_flat(to_gradient, *before),
-    )
-    return to_gradient, before
 
 
 @_compiled
@@ -170,8 +166,6 @@ def _step_back_kernel(  # type: ignore[no-untyped-def]
     for k in range(mean.shape[0]):
         deviation = np.sqrt(square[k])
         divisor = deviation + shift
-        # A weight that never had a gradient passes nothing on but to itself, by weight
-        # decay, and there it would grow by 1 / eps in every step until it overflows.
         moved = zero if square[k] == 0 and mean[k] == 0 else cotangent[k]
         quotient = moved / divisor
         by_mean = -factor * quotient
@@ -204,40 +198,106 @@ def _numbers(scales: Scales, like: Tensor) -> list[Any]:
     return [number(scale) for scale in scales]
 
 
-Step = Callable[[Tensor, Tensor, Moments, Scales], tuple[Tensor, Moments]]
-StepBack = Callable[
-    [Tensor, Tensor, Moments, Moments | None, Scales], tuple[Tensor, Moments]
-]
+class _NumbaAdam(AdamKernels):
+    """One pass over memory each, on the CPU."""
+
+    def step(
+        self, weight: Tensor, gradient: Tensor, before: Moments, scales: Scales
+    ) -> tuple[Tensor, Moments]:
+        moved, after = torch.empty_like(weight), _like(weight)
+        _step_kernel(
+            *_flat(weight, gradient, *before),
+            *_numbers(scales, weight),
+            *_flat(moved, *after),
+        )
+        return moved, after
+
+    def step_back(
+        self,
+        cotangent: Tensor,
+        gradient: Tensor,
+        moments: Moments,
+        cotangents: Moments | None,
+        scales: Scales,
+    ) -> tuple[Tensor, Moments]:
+        to_gradient, before = torch.empty_like(gradient), _like(gradient)
+        later = cotangents or Moments(cotangent, cotangent)
+        _step_back_kernel(
+            *_flat(cotangent, gradient, *moments, *later),
+            cotangents is not None,
+            *_numbers(scales, gradient),
+            *_flat(to_gradient, *before),
+        )
+        return to_gradient, before
 
 
-class FusedAdam(NamedTuple):
-    """A step and its adjoint, in one pass over memory each."""
+class _PlainAdam(AdamKernels):
+    """Operations of torch, which can be differentiated themselves."""
 
-    step: Step
-    step_back: StepBack
+    def step(
+        self, weight: Tensor, gradient: Tensor, before: Moments, scales: Scales
+    ) -> tuple[Tensor, Moments]:
+        mean = torch.lerp(before.mean, gradient, scales.new_first)
+        square = (before.square * scales.second).addcmul_(
+            gradient, gradient, value=scales.new_second
+        )
+        divisor = (_root(square) / scales.root).add_(scales.eps)
+        moved = torch.addcdiv(weight, mean, divisor, value=-scales.step_size)
+        return moved, Moments(mean, square)
+
+    def step_back(
+        self,
+        cotangent: Tensor,
+        gradient: Tensor,
+        moments: Moments,
+        cotangents: Moments | None,
+        scales: Scales,
+    ) -> tuple[Tensor, Moments]:
+        factor, shift = scales.step_size * scales.root, scales.eps * scales.root
+        root = moments.square.sqrt()
+        divisor = root + shift
+        quotient = cotangent / divisor
+        quotient.masked_fill_((moments.square == 0) & (moments.mean == 0), 0)
+        mean = quotient * -factor
+        # As M sqrt(V) / (D V) the quotient is 0 where V = 0 and NaN where V is NaN,
+        # with no mask (slower than all the rest). The bound only acts where
+        # sqrt(V) << eps, and there the cotangent of M outweighs this one by
+        # eps / sqrt(V).
+        divisor.mul_(moments.square).clamp_min_(torch.finfo(root.dtype).tiny)
+        square = quotient.mul_(moments.mean).mul_(root).div_(divisor).mul_(factor / 2)
+        if cotangents is not None:
+            mean += cotangents.mean
+            square += cotangents.square
+        to_gradient = (mean * scales.new_first).addcmul_(
+            gradient, square, value=2 * scales.new_second
+        )
+        return to_gradient, Moments(mean.mul_(scales.first), square.mul_(scales.second))
 
 
-def fused_adam(*tensors: Tensor) -> FusedAdam | None:
-    """What can be used on these tensors; None if only plain operations can."""
-    plain = all(
+NUMBA_ADAM, PLAIN_ADAM = _NumbaAdam(), _PlainAdam()
+
+
+def adam_kernels_for(*tensors: Tensor) -> AdamKernels:
+    """The fastest that can be used on these tensors."""
+    numbers = all(
         tensor.dtype in (torch.float32, torch.float64)
         and tensor.is_contiguous()
         and tensor.device == tensors[0].device
         and not (tensor.requires_grad and torch.is_grad_enabled())
         for tensor in tensors
     )
-    return _on(tensors[0].device.type) if plain else None
+    return _fused_on(tensors[0].device.type) if numbers else PLAIN_ADAM
 
 
 @cache
-def _on(device: str) -> FusedAdam | None:
+def _fused_on(device: str) -> AdamKernels:
     if device == "cpu":
-        return FusedAdam(adam_cpu.step, adam_cpu.step_back)
+        return NUMBA_ADAM
     if device == "cuda" and find_spec("triton") is not None:
-        from gsebo.bilevel import adam_triton
+        from gsebo.bilevel.adam_triton import TRITON_ADAM
 
-        return FusedAdam(adam_triton.step, adam_triton.step_back)
-    return None
+        return TRITON_ADAM
+    return PLAIN_ADAM
 
 
 def adam(
@@ -281,9 +341,8 @@ def adam(
         for name, weight in weights.items():
             gradient, before = gradients[name], _moments(state.slots, name)
             assert before is not None
-            fused = fused_adam(weight, gradient, *before)
-            step = fused.step if fused else _step
-            moved[name], after = step(weight, gradient, before, scales)
+            kernels = adam_kernels_for(weight, gradient, *before)
+            moved[name], after = kernels.step(weight, gradient, before, scales)
             slots |= _named(after, name)
         return moved, State(count, slots)
 
@@ -298,9 +357,8 @@ def adam(
             gradient, moments = transition.gradients[name], _moments(after, name)
             assert moments is not None
             later = _moments(slots, name)
-            fused = fused_adam(cotangent, gradient, *moments, *(later or ()))
-            step_back = fused.step_back if fused else _step_back
-            to_gradients[name], before = step_back(
+            kernels = adam_kernels_for(cotangent, gradient, *moments, *(later or ()))
+            to_gradients[name], before = kernels.step_back(
                 cotangent, gradient, moments, later, scales
             )
             to_slots |= _named(before, name)
@@ -318,64 +376,6 @@ def _moments(slots: Tree, name: str) -> Moments | None:
 
 def _named(moments: Moments, name: str) -> Tree:
     return {"mean/" + name: moments.mean, "square/" + name: moments.square}
-
-
-def _step(
-    weight: Tensor, gradient: Tensor, before: Moments, scales: Scales
-) -> tuple[Tensor, Moments]:
-    """Return the next weights and moments."""
-    mean = torch.lerp(before.mean, gradient, scales.new_first)
-    square = (before.square * scales.second).addcmul_(
-        gradient, gradient, value=scales.new_second
-    )
-    divisor = (_root(square) / scales.root).add_(scales.eps)
-    moved = torch.addcdiv(weight, mean, divisor, value=-scales.step_size)
-    return moved, Moments(mean, square)
-
-
-def _step_back(
-    cotangent: Tensor,
-    gradient: Tensor,
-    moments: Moments,
-    cotangents: Moments | None,
-    scales: Scales,
-) -> tuple[Tensor, Moments]:
-    """Pull cotangents of the new weights and moments back to gradient and moments.
-
-    With ``D = sqrt(V) + c eps`` and ``f = s c`` the step is ``W - f M / D``, hence
-
-        cotangent of M  +=  -f a / D
-        cotangent of V  +=  f a M / (2 D^2 sqrt(V))
-
-    Where ``M = V = 0`` both are left out: see below.
-
-    Args:
-        cotangent: ``a``, of the new weights.
-        gradient: The gradient that the step was taken with.
-        moments: ``M`` and ``V``, after the step.
-        cotangents: Of ``M`` and ``V`` from later steps; None is zero.
-        scales: Of the step.
-    """
-    factor, shift = scales.step_size * scales.root, scales.eps * scales.root
-    root = moments.square.sqrt()
-    divisor = root + shift
-    quotient = cotangent / divisor
-    # A weight that never had a gradient passes nothing on but to itself, by weight
-    # decay, and there it would grow by 1 / eps in every step until it overflows.
-    quotient.masked_fill_((moments.square == 0) & (moments.mean == 0), 0)
-    mean = quotient * -factor
-    # As M sqrt(V) / (D V) the quotient is 0 where V = 0 and NaN where V is NaN, with no
-    # mask (slower than all the rest). The bound only acts where sqrt(V) << eps,
-    # and there the cotangent of M outweighs this one by eps / sqrt(V).
-    divisor.mul_(moments.square).clamp_min_(torch.finfo(root.dtype).tiny)
-    square = quotient.mul_(moments.mean).mul_(root).div_(divisor).mul_(factor / 2)
-    if cotangents is not None:
-        mean += cotangents.mean
-        square += cotangents.square
-    to_gradient = (mean * scales.new_first).addcmul_(
-        gradient, square, value=2 * scales.new_second
-    )
-    return to_gradient, Moments(mean.mul_(scales.first), square.mul_(scales.second))
 
 
 def _root(square: Tensor) -> Tensor:

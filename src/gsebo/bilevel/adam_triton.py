@@ -1,7 +1,4 @@
-"""Adam and its adjoint on a GPU, one kernel each.
-
-The same as ``adam_cpu``, and for the same reason.
-"""
+"""Adam and its adjoint on a GPU, one kernel each."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from gsebo.bilevel.adam import Moments, Scales
+from gsebo.bilevel.adam import AdamKernels, Moments, Scales
 
 _BLOCK = 256
 _SCALES = [*Scales._fields]
@@ -81,11 +78,11 @@ def _step_back(  # type: ignore[no-untyped-def]
     deviation = tl.sqrt(v)
     divisor = deviation + shift
     m = tl.load(mean + at, mask=inside)
-    # As in adam_cpu: nothing of a weight that never had a gradient.
+    # As on the CPU: nothing of a weight that never had a gradient.
     idle = (v == 0) & (m == 0)
     quotient = tl.where(idle, 0.0, tl.load(cotangent + at, mask=inside)) / divisor
     by_mean = -quotient * factor
-    # As in adam_cpu: NaN where V is NaN.
+    # As on the CPU: NaN where V is NaN.
     bounded = tl.maximum(divisor * v, TINY, propagate_nan=tl.PropagateNan.ALL)
     by_square = quotient * m * deviation / bounded
     by_square *= factor / 2
@@ -100,37 +97,41 @@ def _step_back(  # type: ignore[no-untyped-def]
     tl.store(to_square + at, by_square * second.to(number), mask=inside)
 
 
-def step(
-    weight: Tensor, gradient: Tensor, before: Moments, scales: Scales
-) -> tuple[Tensor, Moments]:
-    """Return the next weights and moments."""
-    moved, mean, square = (torch.empty_like(weight) for _ in range(3))
-    numbers = (weight, gradient, *before, moved, mean, square)
-    _step[_grid(weight)](*numbers, weight.numel(), *scales, BLOCK=_BLOCK)
-    return moved, Moments(mean, square)
-
-
-def step_back(
-    cotangent: Tensor,
-    gradient: Tensor,
-    moments: Moments,
-    cotangents: Moments | None,
-    scales: Scales,
-) -> tuple[Tensor, Moments]:
-    """Pull cotangents back, as ``adam_cpu.step_back`` does."""
-    to_gradient, mean, square = (torch.empty_like(gradient) for _ in range(3))
-    later = cotangents or Moments(cotangent, cotangent)
-    numbers = (cotangent, gradient, *moments, *later, to_gradient, mean, square)
-    _step_back[_grid(gradient)](
-        *numbers,
-        gradient.numel(),
-        *scales,
-        TINY=torch.finfo(gradient.dtype).tiny,
-        HAS_LATER=cotangents is not None,
-        BLOCK=_BLOCK,
-    )
-    return to_gradient, Moments(mean, square)
-
-
 def _grid(tensor: Tensor) -> tuple[int]:
     return (max(-(-tensor.numel() // _BLOCK), 1),)
+
+
+class _TritonAdam(AdamKernels):
+    """One kernel each."""
+
+    def step(
+        self, weight: Tensor, gradient: Tensor, before: Moments, scales: Scales
+    ) -> tuple[Tensor, Moments]:
+        moved, mean, square = (torch.empty_like(weight) for _ in range(3))
+        numbers = (weight, gradient, *before, moved, mean, square)
+        _step[_grid(weight)](*numbers, weight.numel(), *scales, BLOCK=_BLOCK)
+        return moved, Moments(mean, square)
+
+    def step_back(
+        self,
+        cotangent: Tensor,
+        gradient: Tensor,
+        moments: Moments,
+        cotangents: Moments | None,
+        scales: Scales,
+    ) -> tuple[Tensor, Moments]:
+        to_gradient, mean, square = (torch.empty_like(gradient) for _ in range(3))
+        later = cotangents or Moments(cotangent, cotangent)
+        numbers = (cotangent, gradient, *moments, *later, to_gradient, mean, square)
+        _step_back[_grid(gradient)](
+            *numbers,
+            gradient.numel(),
+            *scales,
+            TINY=torch.finfo(gradient.dtype).tiny,
+            HAS_LATER=cotangents is not None,
+            BLOCK=_BLOCK,
+        )
+        return to_gradient, Moments(mean, square)
+
+
+TRITON_ADAM = _TritonAdam()
