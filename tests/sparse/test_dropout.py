@@ -12,7 +12,7 @@ from gsebo.sparse import Noise, SparseFeatures, dropout, reference_kernels
 from gsebo.sparse.dropout import keep_mask
 from gsebo.sparse.kernels import numba_cpu, reference
 from gsebo.sparse.kernels.numba_noise import Drop
-from gsebo.tape.cpu import kernels as numba_tape
+from gsebo.tape.cpu.kernels import NUMBA_TAPE
 
 from .patterns import awkward, examples, normal
 
@@ -83,7 +83,7 @@ def test_positions_beyond_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     places = torch.arange(start, start + 60)
     drop = Drop(torch.tensor([3]), torch.tensor([4]), 5, 0.5, places)
     dropped = torch.empty(1, 60)
-    numba_tape.drop_values(ones, drop, dropped)()
+    NUMBA_TAPE.drop_values(ones, drop, dropped)()
     assert (dropped[0] != 0).tolist() == expected
 
     # The loop of the kernel in plain Python, begun at another index.

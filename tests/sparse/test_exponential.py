@@ -2,13 +2,13 @@ import numba
 import numpy as np
 import pytest
 
-from gsebo.tape.cpu.pack import exponential, store, width_of
+from gsebo.tape.cpu.pack import exponential, packs_of, store
 
 
 @pytest.mark.parametrize("count", [1, 2, 8])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_error_is_below_the_last_digit(count: int, dtype: type) -> None:
-    load = width_of(count).load
+    load = packs_of(count).load
 
     @numba.njit
     def fill(x, out):

@@ -24,7 +24,7 @@ from gsebo.sparse import Noise, Pattern, Untraceable
 from gsebo.sparse.features import make_features
 from gsebo.sparse.kernels.numba_noise import Drop
 from gsebo.tape import Program, Reach, backend, bind, trace
-from gsebo.tape.cpu import kernels as numba_tape
+from gsebo.tape.cpu.kernels import NUMBA_TAPE
 
 from .patterns import normal
 
@@ -97,7 +97,7 @@ def triton_kernels() -> Iterator[None]:
     """Binds programs to Triton kernels inside, on the CPU too."""
     chosen = bind.tape_kernels_for
     try:
-        bind.tape_kernels_for = lambda like: triton_tape
+        bind.tape_kernels_for = lambda like: triton_tape.TRITON_TAPE
         yield
     finally:
         bind.tape_kernels_for = chosen
@@ -280,7 +280,7 @@ def test_the_same_masks_as_on_the_cpu(dtype: torch.dtype) -> None:
     seeds = torch.tensor([-5, 2**62 + 9, 0])
     values = normal(len(positions), dtype=dtype)
     masks = {}
-    for kernels, device in ((numba_tape, "cpu"), (triton_tape, DEVICE)):
+    for kernels, device in ((NUMBA_TAPE, "cpu"), (triton_tape.TRITON_TAPE, DEVICE)):
         drop = Drop(
             seeds.to(device),
             torch.tensor([2**35 + 1], device=device),
@@ -291,7 +291,7 @@ def test_the_same_masks_as_on_the_cpu(dtype: torch.dtype) -> None:
         out = torch.empty(3, len(positions), dtype=dtype, device=device)
         kernels.drop_values(values.to(device), drop, out)()
         masks[kernels] = out.cpu()
-    assert torch.equal(masks[numba_tape], masks[triton_tape])
+    assert torch.equal(masks[NUMBA_TAPE], masks[triton_tape.TRITON_TAPE])
 
 
 @needs_gpu

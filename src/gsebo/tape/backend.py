@@ -1,29 +1,195 @@
-"""Which kernel calls serve a device."""
+"""The kernel calls that programs are made of, and which device has them.
 
+Results are ``[replicas, rows, lanes, channels]``: lane 0 holds numbers and lane 1,
+where there is one, their tangents.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import cache
-from types import ModuleType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from gsebo.sparse.kernels.numba_noise import Drop
+from gsebo.sparse.pattern import Pattern
 from gsebo.sparse.symbol import Untraceable
 
+Call = Callable[[], Any]
 
-def tape_kernels_for(like: Tensor) -> ModuleType:
-    """Return the module whose functions bind kernel calls for tensors like this.
+
+class AttentionStep(NamedTuple):
+    """What an attention step reads; all of it stays where it is between runs.
+
+    Attributes:
+        pattern: Positions of the entries. Row ``i`` and column ``i`` are one node, and
+            there may be more columns than rows.
+        strength: Of the entries, ``[replicas, entries]``; it has no tangent.
+        message: ``[replicas, columns, lanes, heads * channels]``.
+        weight: Of the attention, ``[replicas, heads, channels, 2]``: target, source.
+        tangent: Of the weight; not read where there is one lane.
+        slope: Of the leaky ReLU where its argument is negative.
+        drop: Dropout of the attention; its positions are those of the entries.
+        whole_entries: Number of entries of the whole graph: entry ``p`` of it is at
+            ``head * whole_entries + p`` of the mask.
+    """
+
+    pattern: Pattern
+    strength: Tensor
+    message: Tensor
+    weight: Tensor
+    tangent: Tensor
+    slope: float
+    drop: Drop | None
+    whole_entries: int
+
+    @property
+    def heads(self) -> int:
+        """Number of heads."""
+        return self.weight.shape[1]
+
+    @property
+    def channels(self) -> int:
+        """Channels of one head."""
+        return self.weight.shape[2]
+
+    @property
+    def lanes(self) -> int:
+        """1, or 2 with tangents."""
+        return self.message.shape[2]
+
+
+class AttentionKernels(ABC):
+    """An attention step with the memory that its way back needs."""
+
+    @abstractmethod
+    def forward(self, out: Tensor) -> list[Call]:
+        """Calls that compute the step.
+
+        Args:
+            out: ``[replicas, rows, lanes, heads * channels]``.
+        """
+
+    @abstractmethod
+    def back(
+        self,
+        grad_out: Tensor,
+        to_message: Tensor,
+        to_weight: Tensor,
+        to_strength: Tensor | None,
+        *,
+        accumulate: bool,
+    ) -> list[Call]:
+        """Calls that pull a gradient back through the step.
+
+        With two lanes, it is the tangents of the gradients by weight and strength that
+        are added.
+
+        Args:
+            grad_out: Gradient by the result, shaped like it.
+            to_message: Gradient by the messages, written or added. With one lane less
+                than the messages it is the tangent alone.
+            to_weight: Gradient by the weight, added.
+            to_strength: Gradient by the strengths, added, or None if nobody asks.
+            accumulate: Whether to add to ``to_message``.
+        """
+
+
+class TapeKernels(ABC):
+    """The kernel calls of one kind of device.
+
+    Every method binds its tensors once and returns calls without arguments.
+    """
+
+    @abstractmethod
+    def spmm(self, pattern: Pattern, values: Tensor, x: Tensor, out: Tensor) -> Call:
+        """``out = (pattern, values) @ x``; both may be slices with whole rows."""
+
+    @abstractmethod
+    def dots(self, pattern: Pattern, a: Tensor, b: Tensor, out: Tensor) -> Call:
+        """Add ``a[row] . b[column]``, or with two lanes its tangent, to each entry."""
+
+    @abstractmethod
+    def widen(self, number: Tensor, tangent: Tensor, out: Tensor) -> Call:
+        """Put numbers ``[replicas, rows, channels]`` and their tangents together."""
+
+    @abstractmethod
+    def drop_values(self, values: Tensor, drop: Drop, out: Tensor) -> Call:
+        """``out[replica] = dropout(values)``, with a mask of its own for each."""
+
+    @abstractmethod
+    def pointwise(
+        self,
+        kind: str,
+        z: Tensor,
+        bias: tuple[Tensor, Tensor] | None,
+        drop: Drop | None,
+        out: Tensor,
+    ) -> Call:
+        """``out = dropout(activation(z + bias))``.
+
+        Args:
+            kind: Name of the activation.
+            z: What to compute it from.
+            bias: The bias and its tangent, ``[replicas, channels]`` each.
+            drop: The dropout.
+            out: Where to write.
+        """
+
+    @abstractmethod
+    def pointwise_back(
+        self,
+        kind: str,
+        z: Tensor,
+        bias: tuple[Tensor, Tensor] | None,
+        drop: Drop | None,
+        grad_out: Tensor,
+        grad_z: Tensor,
+        grad_bias: Tensor | None,
+        *,
+        accumulate: bool,
+    ) -> Call:
+        """Pull ``grad_out`` back to ``grad_z`` (written or added) and the bias (added).
+
+        ``grad_out`` is overwritten and may be the same memory as ``grad_z``. With two
+        lanes it is the tangent of the bias's gradient that is added.
+        """
+
+    @abstractmethod
+    def cross_entropy(
+        self, logits: Tensor, labels: Tensor, scale: float, grad: Tensor, loss: Tensor
+    ) -> Call:
+        """``loss = scale * sum of the cross-entropies``, and its gradient."""
+
+    @abstractmethod
+    def matmul(
+        self, a: Tensor, b: Tensor, out: Tensor, *, add: bool = False
+    ) -> list[Call]:
+        """``out = a @ b``, or ``out += a @ b``, for each replica."""
+
+    @abstractmethod
+    def attention(self, step: AttentionStep) -> AttentionKernels:
+        """Allocate what an attention step needs."""
+
+
+def tape_kernels_for(like: Tensor) -> TapeKernels:
+    """Return the kernel calls for tensors like this.
 
     Raises:
         Untraceable: There are none for this device or this kind of number.
     """
     if like.dtype in (torch.float32, torch.float64):
         if like.device.type == "cpu":
-            from gsebo.tape.cpu import kernels as numba_tape
+            from gsebo.tape.cpu.kernels import NUMBA_TAPE
 
-            return numba_tape
+            return NUMBA_TAPE
         if like.device.type == "cuda" and _has_triton():
-            from gsebo.tape.cuda import kernels as triton_tape
+            from gsebo.tape.cuda.kernels import TRITON_TAPE
 
-            return triton_tape
+            return TRITON_TAPE
     raise Untraceable(f"{like.dtype} on {like.device}")
 
 

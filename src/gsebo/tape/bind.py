@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from types import ModuleType
+from collections.abc import Iterator
 from typing import Any, final
 
 import torch
@@ -11,13 +10,10 @@ from torch import Tensor
 
 from gsebo.sparse.features import SparseFeatures
 from gsebo.sparse.symbol import Attend, Concat, Product, Propagate, Sum
-from gsebo.tape.attention_step import AttentionStep
-from gsebo.tape.backend import tape_kernels_for
+from gsebo.tape.backend import AttentionStep, Call, TapeKernels, tape_kernels_for
 from gsebo.tape.memory import Randomness, Results, StrengthBlocks, Weights
 from gsebo.tape.reach import Reach
 from gsebo.tape.trace import Pointwise, Step, Tape
-
-Call = Callable[[], Any]
 
 
 @final
@@ -39,7 +35,7 @@ class AttentionBinder:
 
     def __init__(
         self,
-        kernels: ModuleType,
+        kernels: TapeKernels,
         tape: Tape,
         weights: Weights,
         strengths: StrengthBlocks,
@@ -54,13 +50,13 @@ class AttentionBinder:
         node = tape.steps[number].node
         assert isinstance(node, Attend)
         (self._argument,) = tape.steps[number].arguments
-        self._kernels, self._weights, self._results = kernels, weights, results
+        self._weights, self._results = weights, results
         self._number, self._name = number, node.weight
         pattern, values, to_values = strengths.use(tape.depths[number], node.layer)
         self._to_strength = to_values if strength_gradient else None
         weight, tangent = weights.pair(node.weight)
         self._columns = pattern.num_columns
-        self._step = AttentionStep(
+        step = AttentionStep(
             pattern,
             values,
             results.value(self._argument, self._columns),
@@ -70,18 +66,15 @@ class AttentionBinder:
             randomness.drop(node.site, node.rate, entries),
             whole_entries,
         )
-        self._memory = kernels.attention_memory(self._step)
+        self._attention = kernels.attention(step)
 
-    def forward(self) -> Iterator[Call]:
+    def forward(self) -> list[Call]:
         """Calls that compute the result."""
-        out = self._results.value(self._number)
-        yield from self._kernels.attention_forward(self._step, self._memory, out)
+        return self._attention.forward(self._results.value(self._number))
 
-    def backward(self) -> Iterator[Call]:
+    def backward(self) -> list[Call]:
         """Calls that pull the gradient back."""
-        yield from self._kernels.attention_back(
-            self._step,
-            self._memory,
+        return self._attention.back(
             self._results.grad(self._number),
             self._results.grad(self._argument, self._columns),
             self._weights.view(self._weights.gradient, self._name),
@@ -100,7 +93,7 @@ class SourceBinder:
 
     def __init__(
         self,
-        kernels: ModuleType,
+        kernels: TapeKernels,
         tape: Tape,
         reach: Reach,
         features: Tensor | SparseFeatures,

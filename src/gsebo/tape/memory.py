@@ -10,7 +10,7 @@ from torch import Tensor
 from gsebo.sparse.kernels.numba_noise import Drop
 from gsebo.sparse.pattern import Pattern
 from gsebo.sparse.symbol import Product, Source, Sum
-from gsebo.tape.reach import Block, Reach
+from gsebo.tape.reach import Reach, ReachBlock
 from gsebo.tape.trace import Tape
 
 
@@ -59,7 +59,7 @@ class StrengthBlocks:
         return total
 
     def _entries(self, depth: int) -> Tensor:
-        block: Block = self._reach.blocks[depth]
+        block: ReachBlock = self._reach.blocks[depth]
         return block.entries
 
 

@@ -11,7 +11,7 @@ from gsebo.errors import InvalidInput
 from gsebo.sparse.pattern import Pattern
 
 
-class Block(NamedTuple):
+class ReachBlock(NamedTuple):
     """One propagation, restricted to the rows that matter.
 
     Attributes:
@@ -54,8 +54,8 @@ class Reach:
         self.whole_entries = pattern.num_entries
         self.order = outputs
         self.sizes = [outputs.numel()]
-        self.blocks: list[Block] = []
-        self._rows: dict[tuple[int, int], tuple[Pattern, Block]] = {}
+        self.blocks: list[ReachBlock] = []
+        self._rows: dict[tuple[int, int], tuple[Pattern, ReachBlock]] = {}
         cuts: list[_Cut] = []
         for _ in range(depth):
             if cuts and self.sizes[-1] == self.sizes[-2]:
@@ -75,7 +75,7 @@ class Reach:
             self.blocks.append(_block(cut, place, rows, columns))
         self.blocks += self.blocks[-1:] * (depth - len(cuts))
 
-    def rows_of(self, pattern: Pattern, size: int) -> Block:
+    def rows_of(self, pattern: Pattern, size: int) -> ReachBlock:
         """The rows of another pattern for the first ``size`` nodes; made only once."""
         key = id(pattern), size
         if key not in self._rows:
@@ -112,16 +112,16 @@ def _entries_of_rows(pattern: Pattern, rows: Tensor) -> _Cut:
     )
 
 
-def _block(cut: _Cut, place: Tensor, rows: int, columns: int) -> Block:
+def _block(cut: _Cut, place: Tensor, rows: int, columns: int) -> ReachBlock:
     indptr = cut.counts.new_zeros(rows + 1)
     torch.cumsum(cut.counts, 0, out=indptr[1:])
     index = Pattern.index_dtype(max(cut.columns.numel(), rows, columns))
     number = torch.arange(cut.columns.numel(), device=place.device, dtype=index)
     own = place.index_select(0, cut.columns).to(index)
-    return Block(Pattern(rows, columns, indptr, own, number), cut.entries)
+    return ReachBlock(Pattern(rows, columns, indptr, own, number), cut.entries)
 
 
-def leading_rows(pattern: Pattern, rows: Tensor) -> Block:
+def leading_rows(pattern: Pattern, rows: Tensor) -> ReachBlock:
     """Take ``rows`` out of a pattern, in their order; all columns stay."""
     cut = _entries_of_rows(pattern, rows)
     everywhere = torch.arange(pattern.num_columns, device=rows.device)

@@ -102,7 +102,7 @@ def run_kernel(kernel: Variants, work: int, *arguments: Any) -> None:
         kernel.serial(*arguments)
 
 
-def bind(kernel: Variants, work: int, *arguments: Any) -> Callable[[], None]:
+def bind_kernel(kernel: Variants, work: int, *arguments: Any) -> Callable[[], None]:
     """Return the call that runs a kernel on these arguments, as ``run_kernel`` does."""
     if work <= _PARALLEL_WORK:
         return partial(kernel.serial, *arguments)

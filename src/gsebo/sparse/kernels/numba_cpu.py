@@ -287,15 +287,6 @@ def _array(tensor: Tensor) -> np.ndarray[Any, Any]:
     return tensor.detach().contiguous().numpy()
 
 
-def uniform(size: int, bits: int, keys: tuple[int, int], like: Tensor) -> Tensor:
-    """Numbers in (0, 1) from the first ``bits`` of the hash of each position."""
-    out = like.new_empty(size)
-    key0, key1 = np.uint32(keys[0]), np.uint32(keys[1])
-    shift, scale = np.uint32(32 - bits), np.float64(2.0**-bits)
-    run_kernel(_UNIFORM, 8 * size, key0, key1, shift, scale, out.numpy())
-    return out
-
-
 class _NumbaKernels(SparseKernels):
     """Loops of numba."""
 

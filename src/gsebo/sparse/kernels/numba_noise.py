@@ -78,7 +78,7 @@ def site_keys(seed, step, site):  # type: ignore[no-untyped-def]
     return key, mix(np.uint32(key ^ np.uint32(0x85A308D3)))
 
 
-def drop_arguments(drop: Drop, like: Tensor) -> tuple[Any, ...]:
+def drop_arrays(drop: Drop, like: Tensor) -> tuple[Any, ...]:
     """A dropout as kernels take it, for numbers like these."""
     return (
         drop.seeds.numpy(),

@@ -21,7 +21,7 @@ from gsebo.sparse.kernels.reference import REFERENCE_KERNELS
 from gsebo.sparse.kernels.triton_schedule import (
     CLASSES,
     TILE,
-    Schedule,
+    SegmentSchedule,
     entries_are_scattered,
     row_of_entry,
     schedule_of,
@@ -240,7 +240,7 @@ def _launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> No
         kernel[(programs,)](*arguments, **constants)
 
 
-def _add_parts(schedule: Schedule, parts: Tensor, out: Tensor) -> None:
+def _add_parts(schedule: SegmentSchedule, parts: Tensor, out: Tensor) -> None:
     """Second pass of a sum: the rows that were cut."""
     batch, num_rows, channels = out.shape
     width = _width(channels)

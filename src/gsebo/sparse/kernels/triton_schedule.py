@@ -63,7 +63,7 @@ class Tiles(NamedTuple):
     rank: Tensor
 
 
-class Schedule(NamedTuple):
+class SegmentSchedule(NamedTuple):
     """The segments of a pattern: parts of cut rows, other long ones, short ones.
 
     Attributes:
@@ -109,7 +109,7 @@ def per_pattern(build: Callable[[Pattern], Built]) -> Callable[[Pattern], Built]
 
 
 @per_pattern
-def schedule_of(pattern: Pattern) -> Schedule:
+def schedule_of(pattern: Pattern) -> SegmentSchedule:
     """Cut the rows of ``pattern`` and order the segments. Waits for the device."""
     counts = pattern.row_counts
     pieces = ((counts + CLASSES[0] - 1) // CLASSES[0]).clamp_(min=1)
@@ -141,7 +141,7 @@ def schedule_of(pattern: Pattern) -> Schedule:
         row=row[order].to(index),
     )
     ends = (int(part_begin[-1]), size - int(short.sum()), size)
-    return Schedule(segments, ends, part_begin, _deal(group[order], rank[order]))
+    return SegmentSchedule(segments, ends, part_begin, _deal(group[order], rank[order]))
 
 
 def _deal(group: Tensor, rank: Tensor) -> Tiles:

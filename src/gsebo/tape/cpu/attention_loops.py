@@ -18,8 +18,8 @@ from gsebo.tape.cpu.pack import (
     fma,
     largest,
     leaky_slope,
+    packs_of,
     store,
-    width_of,
     without_first,
 )
 
@@ -29,8 +29,8 @@ TARGET, SOURCE = 0, 1
 # and what is asked of the sums over entries.
 LANES, HEADS, CHANNELS, SPAN = 1, 1, 1, 1
 BACKWARDS, TANGENT_ONLY = False, False
-load_heads, spread_heads, _, _ = width_of(1)
-load_channels, spread_channels, repeat_heads, total_by_head = width_of(1)
+load_heads, spread_heads, _, _ = packs_of(1)
+load_channels, spread_channels, repeat_heads, total_by_head = packs_of(1)
 
 
 @cache
@@ -45,7 +45,7 @@ def compiled(
     tangent_only: bool = False,
 ) -> Variants:
     """Compile a loop for so many lanes and for packs of these sizes."""
-    by_head, by_channel = width_of(heads), width_of(channels, span)
+    by_head, by_channel = packs_of(heads), packs_of(channels, span)
     return compile_twice(
         loop,
         f"_{lanes}_{heads}_{channels}_{span}_{backwards:d}{tangent_only:d}",

@@ -1,16 +1,9 @@
 """The kernel calls of ``gsebo.tape`` on the CPU.
 
-Every function binds its arrays once and returns a call without arguments. Results are
-``[replicas, rows, lanes, channels]``: lane 0 holds numbers and lane 1, where there is
-one, their tangents.
-
-``dropout(activation(z + bias))`` and its way back, on the CPU, in one pass each.
-
 Arrays are ``[replicas, rows, lanes, channels]``; lane 1 holds tangents. A mask is drawn
 where it is used, so that none is stored.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,13 +12,12 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from gsebo.sparse.kernels.numba_compile import Variants, bind, compile_twice
+from gsebo.sparse.kernels.numba_compile import Variants, bind_kernel, compile_twice
 from gsebo.sparse.kernels.numba_cpu import spmm_kernel
-from gsebo.sparse.kernels.numba_noise import Drop, draw, drop_arguments, site_keys
+from gsebo.sparse.kernels.numba_noise import Drop, draw, drop_arrays, site_keys
 from gsebo.sparse.pattern import Pattern
-from gsebo.tape.cpu.attention import attention_back as attention_back
-from gsebo.tape.cpu.attention import attention_forward as attention_forward
-from gsebo.tape.cpu.attention import attention_memory as attention_memory
+from gsebo.tape.backend import AttentionKernels, AttentionStep, Call, TapeKernels
+from gsebo.tape.cpu.attention import NumbaAttention
 from gsebo.tape.cpu.pack import exponential_of
 
 # Rows that one task takes. Sums over rows are made chunk by chunk, so that they do not
@@ -165,8 +157,6 @@ POINTWISE = _for_each_kind(_pointwise)
 POINTWISE_BACK = _for_each_kind(_pointwise_back)
 
 
-Call = Callable[[], Any]
-
 # Drawing a number costs about as much as so many multiplications.
 _DRAW = 8
 
@@ -261,125 +251,6 @@ _CROSS_ENTROPY = compile_twice(_cross_entropy)
 _DOTS = compile_twice(_dots, fastmath={"contract", "reassoc", "nsz"})
 
 
-def spmm(pattern: Pattern, values: Tensor, x: Tensor, out: Tensor) -> Call:
-    """``out = (pattern, values) @ x``; both may be slices with whole rows."""
-    replicas, _, channels = out.shape
-    work = replicas * pattern.num_entries * channels
-    arrays = (*pattern.arrays, values.numpy(), x.numpy(), out.numpy())
-    return bind(spmm_kernel(channels), work, *arrays)
-
-
-def dots(pattern: Pattern, a: Tensor, b: Tensor, out: Tensor) -> Call:
-    """Add ``a[row] . b[column]``, or with two lanes its tangent, to each entry."""
-    replicas, _, lanes, channels = a.shape
-    work = replicas * pattern.num_entries * lanes * channels
-    return bind(_DOTS, work, *pattern.arrays, a.numpy(), b.numpy(), out.numpy())
-
-
-def widen(number: Tensor, tangent: Tensor, out: Tensor) -> Call:
-    """Put numbers ``[replicas, rows, channels]`` and their tangents side by side."""
-    arrays = number.numpy(), tangent.numpy(), out.numpy()
-    return bind(_WIDEN, out.numel(), *arrays)
-
-
-def drop_values(values: Tensor, drop: Drop, out: Tensor) -> Call:
-    """``out[replica] = dropout(values)``, with a mask of its own for each replica."""
-    drawn = drop_arguments(drop, out)
-    work = _DRAW * out.numel()
-    return bind(_DROP_VALUES, work, values.numpy(), *drawn, out.numpy())
-
-
-def pointwise(
-    kind: str,
-    z: Tensor,
-    bias: tuple[Tensor, Tensor] | None,
-    drop: Drop | None,
-    out: Tensor,
-) -> Call:
-    """``out = dropout(activation(z + bias))``.
-
-    Args:
-        kind: Name of the activation.
-        z: What to compute it from.
-        bias: The bias and its tangent, ``[replicas, channels]`` each.
-        drop: The dropout.
-        out: Where to write.
-    """
-    arguments = (*_bias_arguments(bias, z), *_optional_drop(drop, z))
-    work = (_DRAW if drop else 1) * out.numel()
-    return bind(POINTWISE[kind], work, z.numpy(), *arguments, out.numpy())
-
-
-def pointwise_back(
-    kind: str,
-    z: Tensor,
-    bias: tuple[Tensor, Tensor] | None,
-    drop: Drop | None,
-    grad_out: Tensor,
-    grad_z: Tensor,
-    grad_bias: Tensor | None,
-    *,
-    accumulate: bool,
-) -> Call:
-    """Pull ``grad_out`` back to ``grad_z`` (written or added) and the bias (added).
-
-    ``grad_out`` is overwritten and may be the same memory as ``grad_z``. With two lanes
-    it is the tangent of the bias's gradient that is added.
-    """
-    in_place = grad_z.data_ptr() == grad_out.data_ptr()
-    mode = IN_PLACE if in_place else ADD if accumulate else WRITE
-    arguments = (*_bias_arguments(bias, z), *_optional_drop(drop, z))
-    replicas, rows, _, channels = grad_out.shape
-    if grad_bias is None:
-        grad_bias = z.new_empty(replicas, 0)
-    sums = z.new_empty(replicas, -(-rows // CHUNK), channels)
-    return bind(
-        POINTWISE_BACK[kind],
-        (_DRAW if drop else 2) * grad_out.numel(),
-        z.numpy(),
-        *arguments,
-        grad_out.numpy(),
-        mode,
-        grad_z.numpy(),
-        sums.numpy(),
-        grad_bias.numpy(),
-    )
-
-
-def cross_entropy(
-    logits: Tensor, labels: Tensor, scale: float, grad: Tensor, loss: Tensor
-) -> Call:
-    """``loss = scale * sum of the cross-entropies``, and its gradient by ``logits``."""
-    losses = logits.new_empty(logits.shape[:2])
-    number = logits.numpy().dtype.type(scale)
-    arrays = (losses.numpy(), loss.numpy())
-    work = 10 * logits.numel()  # an exponential costs about ten multiplications
-    return bind(
-        _CROSS_ENTROPY,
-        work,
-        logits.numpy(),
-        labels.numpy(),
-        number,
-        grad.numpy(),
-        *arrays,
-    )
-
-
-def matmul(a: Tensor, b: Tensor, out: Tensor, *, add: bool = False) -> list[Call]:
-    """``out = a @ b``, or ``out += a @ b``, for each replica.
-
-    One product per replica and not one for all, because a library may round a stack
-    of products differently, and a replica has to equal its run alone.
-    """
-    calls: list[Call] = []
-    for left, right, to in zip(a, b, out, strict=True):
-        if add:
-            calls.append(partial(to.addmm_, left, right))
-        else:
-            calls.append(partial(torch.mm, left, right, out=to))
-    return calls
-
-
 def _bias_arguments(bias: tuple[Tensor, Tensor] | None, like: Tensor) -> Any:
     if bias is None:
         none = like.new_empty(like.shape[0], 0).numpy()
@@ -390,5 +261,110 @@ def _bias_arguments(bias: tuple[Tensor, Tensor] | None, like: Tensor) -> Any:
 def _optional_drop(drop: Drop | None, like: Tensor) -> Any:
     if drop is None:
         drop = Drop.none(like.shape[0], like.shape[1])
-        return False, *drop_arguments(drop, like)
-    return True, *drop_arguments(drop, like)
+        return False, *drop_arrays(drop, like)
+    return True, *drop_arrays(drop, like)
+
+
+class _NumbaTape(TapeKernels):
+    """Loops of numba."""
+
+    def spmm(self, pattern: Pattern, values: Tensor, x: Tensor, out: Tensor) -> Call:
+        replicas, _, channels = out.shape
+        work = replicas * pattern.num_entries * channels
+        arrays = (*pattern.arrays, values.numpy(), x.numpy(), out.numpy())
+        return bind_kernel(spmm_kernel(channels), work, *arrays)
+
+    def dots(self, pattern: Pattern, a: Tensor, b: Tensor, out: Tensor) -> Call:
+        replicas, _, lanes, channels = a.shape
+        work = replicas * pattern.num_entries * lanes * channels
+        return bind_kernel(
+            _DOTS, work, *pattern.arrays, a.numpy(), b.numpy(), out.numpy()
+        )
+
+    def widen(self, number: Tensor, tangent: Tensor, out: Tensor) -> Call:
+        arrays = number.numpy(), tangent.numpy(), out.numpy()
+        return bind_kernel(_WIDEN, out.numel(), *arrays)
+
+    def drop_values(self, values: Tensor, drop: Drop, out: Tensor) -> Call:
+        drawn = drop_arrays(drop, out)
+        work = _DRAW * out.numel()
+        return bind_kernel(_DROP_VALUES, work, values.numpy(), *drawn, out.numpy())
+
+    def pointwise(
+        self,
+        kind: str,
+        z: Tensor,
+        bias: tuple[Tensor, Tensor] | None,
+        drop: Drop | None,
+        out: Tensor,
+    ) -> Call:
+        arguments = (*_bias_arguments(bias, z), *_optional_drop(drop, z))
+        work = (_DRAW if drop else 1) * out.numel()
+        return bind_kernel(POINTWISE[kind], work, z.numpy(), *arguments, out.numpy())
+
+    def pointwise_back(
+        self,
+        kind: str,
+        z: Tensor,
+        bias: tuple[Tensor, Tensor] | None,
+        drop: Drop | None,
+        grad_out: Tensor,
+        grad_z: Tensor,
+        grad_bias: Tensor | None,
+        *,
+        accumulate: bool,
+    ) -> Call:
+        in_place = grad_z.data_ptr() == grad_out.data_ptr()
+        mode = IN_PLACE if in_place else ADD if accumulate else WRITE
+        arguments = (*_bias_arguments(bias, z), *_optional_drop(drop, z))
+        replicas, rows, _, channels = grad_out.shape
+        if grad_bias is None:
+            grad_bias = z.new_empty(replicas, 0)
+        sums = z.new_empty(replicas, -(-rows // CHUNK), channels)
+        return bind_kernel(
+            POINTWISE_BACK[kind],
+            (_DRAW if drop else 2) * grad_out.numel(),
+            z.numpy(),
+            *arguments,
+            grad_out.numpy(),
+            mode,
+            grad_z.numpy(),
+            sums.numpy(),
+            grad_bias.numpy(),
+        )
+
+    def cross_entropy(
+        self, logits: Tensor, labels: Tensor, scale: float, grad: Tensor, loss: Tensor
+    ) -> Call:
+        losses = logits.new_empty(logits.shape[:2])
+        number = logits.numpy().dtype.type(scale)
+        arrays = (losses.numpy(), loss.numpy())
+        work = 10 * logits.numel()  # an exponential costs about ten multiplications
+        return bind_kernel(
+            _CROSS_ENTROPY,
+            work,
+            logits.numpy(),
+            labels.numpy(),
+            number,
+            grad.numpy(),
+            *arrays,
+        )
+
+    # One product per replica and not one for all, because a library may round a stack
+    # of products differently, and a replica has to equal its run alone.
+    def matmul(
+        self, a: Tensor, b: Tensor, out: Tensor, *, add: bool = False
+    ) -> list[Call]:
+        calls: list[Call] = []
+        for left, right, to in zip(a, b, out, strict=True):
+            if add:
+                calls.append(partial(to.addmm_, left, right))
+            else:
+                calls.append(partial(torch.mm, left, right, out=to))
+        return calls
+
+    def attention(self, step: AttentionStep) -> AttentionKernels:
+        return NumbaAttention(step)
+
+
+NUMBA_TAPE = _NumbaTape()

@@ -66,7 +66,7 @@ class Width(NamedTuple):
 
 
 @cache
-def width_of(count: int, groups: int = 1) -> Width:
+def packs_of(count: int, groups: int = 1) -> Width:
     """Return the functions for packs of ``count`` numbers in ``groups`` groups."""
 
     @intrinsic

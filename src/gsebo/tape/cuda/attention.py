@@ -7,6 +7,8 @@ for each entry. Heads lie side by side. Scores of nodes are ``[columns, 2, lanes
 heads]``, target and source; what belongs to entries is ``[entries, lanes, heads]``.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import triton
@@ -15,9 +17,8 @@ from torch import Tensor
 
 from gsebo.sparse.kernels.triton_schedule import schedule_of
 from gsebo.sparse.pattern import Pattern
-from gsebo.tape.attention_step import AttentionStep
-from gsebo.tape.cuda import attention as triton_tape_softmax
-from gsebo.tape.cuda import heads as triton_tape_heads
+from gsebo.tape.backend import AttentionStep, Call
+from gsebo.tape.cuda.heads import gather_segments, score_nodes
 from gsebo.tape.cuda.products import (
     bind_parts,
     long_segments,
@@ -27,18 +28,17 @@ from gsebo.tape.cuda.products import (
     whole_rows,
 )
 from gsebo.tape.cuda.rows import (
-    Call,
-    bind,
+    bind_programs,
     blocks_of,
-    drop_arguments,
+    drop_tensors,
     in_turn,
     is_aligned,
     kept,
     registers_of,
     site_keys,
     steps_of,
+    tile_width,
     tiles_of,
-    width_of,
 )
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
@@ -295,32 +295,26 @@ class AttentionMemory(NamedTuple):
     share: Tensor
     weighted: Tensor
 
-
-def attention_memory(step: AttentionStep) -> AttentionMemory:
-    """Memory for one attention step, for both directions."""
-    replicas, columns, lanes, _ = step.message.shape
-    of_entries = replicas, step.pattern.num_entries, lanes, step.heads
-    return AttentionMemory(
-        step.message.new_empty(replicas, columns, 2, lanes, step.heads),
-        step.message.new_empty(of_entries),
-        step.message.new_empty(of_entries),
-    )
+    @classmethod
+    def of(cls, step: AttentionStep) -> AttentionMemory:
+        """Allocate it, for both directions."""
+        replicas, columns, lanes, _ = step.message.shape
+        of_entries = replicas, step.pattern.num_entries, lanes, step.heads
+        return cls(
+            step.message.new_empty(replicas, columns, 2, lanes, step.heads),
+            step.message.new_empty(of_entries),
+            step.message.new_empty(of_entries),
+        )
 
 
 def attention_forward(
     step: AttentionStep, memory: AttentionMemory, out: Tensor
 ) -> list[Call]:
-    """Calls that compute an attention step.
-
-    Args:
-        step: What it reads.
-        memory: Where it keeps what the way back needs.
-        out: ``[replicas, rows, lanes, heads * channels]``.
-    """
+    """Calls that compute an attention step."""
     replicas, columns, lanes, _ = step.message.shape
     tile = tile_of_groups(step)
-    scores = bind(
-        triton_tape_heads.score_nodes,
+    scores = bind_programs(
+        score_nodes,
         tiles_of(columns, tile["TILE"]) * groups_of(step) * replicas,
         step.message,
         steps_of(step.message),
@@ -338,11 +332,11 @@ def attention_forward(
     return [
         scores,
         *_softmax(step, memory),
-        gather(step.pattern, step, memory, step.message, out, add=False),
+        bind_gather(step.pattern, step, memory, step.message, out, add=False),
     ]
 
 
-def gather(
+def bind_gather(
     pattern: Pattern,
     step: AttentionStep,
     memory: AttentionMemory,
@@ -363,12 +357,12 @@ def gather(
     """
     replicas, _, out_lanes, size = out.shape
     schedule = schedule_of(pattern)
-    width = width_of(size)
+    width = tile_width(size)
     held = step.lanes * registers_of(x)
     tiling = tiling_of(schedule, width, blocks_of(size) * replicas, held)
     parts = out.new_empty(replicas, schedule.num_parts, out_lanes * size)
-    sums = bind(
-        triton_tape_heads.gather_segments,
+    sums = bind_programs(
+        gather_segments,
         tiling.programs,
         schedule.segments,
         pattern.columns,
@@ -400,7 +394,7 @@ def gather(
 
 def mask_arguments(step: AttentionStep) -> tuple[Any, ...]:
     """What the kernels over entries want to know of dropout."""
-    return *drop_arguments(step.drop, step.message.device), step.whole_entries
+    return *drop_tensors(step.drop, step.message.device), step.whole_entries
 
 
 def width_of_heads(step: AttentionStep) -> int:
@@ -418,7 +412,7 @@ def tile_of_groups(step: AttentionStep) -> dict[str, int]:
     """Tile over the channels of so many heads that their rows are read at once."""
     # Without alignment every number needs an address of its own.
     aligned = step.channels % 4 == 0 and is_aligned(step.message)
-    width = min(width_of(step.channels), 32 if aligned else 16)
+    width = min(tile_width(step.channels), 32 if aligned else 16)
     group = max(min(width_of_heads(step), _GROUP_CHANNELS // width), 1)
     rows = (2 * NUMBERS if aligned else NUMBERS) // (width * group)
     return {"GROUP": group, "WIDTH": width, "TILE": min(rows, TALLEST)}
@@ -440,8 +434,8 @@ def _softmax(step: AttentionStep, memory: AttentionMemory) -> list[Call]:
     tiling = tiling_of(schedule, width, replicas, held)
     sums = memory.scores.new_empty(replicas, pattern.num_rows, 3 * heads)
     parts = memory.scores.new_empty(replicas, schedule.num_parts, 3 * heads)
-    over_segments = bind(
-        triton_tape_softmax.softmax_segments,
+    over_segments = bind_programs(
+        softmax_segments,
         tiling.programs,
         schedule.segments,
         pattern.columns,
@@ -462,8 +456,8 @@ def _softmax(step: AttentionStep, memory: AttentionMemory) -> list[Call]:
         SHARED=tiling.lanes,
         num_warps=tiling.warps,
     )
-    over_parts = bind(
-        triton_tape_softmax.join_parts,
+    over_parts = bind_programs(
+        join_parts,
         schedule.num_cut * replicas,
         schedule.part_begin,
         schedule.segments.row,
@@ -476,8 +470,8 @@ def _softmax(step: AttentionStep, memory: AttentionMemory) -> list[Call]:
         WIDTH=width,
         TILE=tile,
     )
-    of_entries = bind(
-        triton_tape_softmax.attend_entries,
+    of_entries = bind_programs(
+        attend_entries,
         tiles_of(pattern.num_entries, tile) * replicas,
         pattern.rows,
         pattern.columns,

@@ -18,21 +18,20 @@ import triton.language as tl
 from torch import Tensor
 
 from gsebo.sparse.kernels.triton_schedule import schedule_of
-from gsebo.tape.attention_step import AttentionStep
-from gsebo.tape.cuda import attention_back as triton_tape_nodes_back
-from gsebo.tape.cuda import attention_back as triton_tape_softmax_back
-from gsebo.tape.cuda import heads as triton_tape_heads
+from gsebo.tape.backend import AttentionKernels, AttentionStep, Call
 from gsebo.tape.cuda.attention import (
     NUMBERS,
     TALLEST,
     AttentionMemory,
-    gather,
+    attention_forward,
+    bind_gather,
     groups_of,
     mask_arguments,
     tile_of_groups,
     tile_of_heads,
     width_of_heads,
 )
+from gsebo.tape.cuda.heads import dot_heads
 from gsebo.tape.cuda.products import (
     bind_parts,
     bind_sums,
@@ -42,17 +41,16 @@ from gsebo.tape.cuda.products import (
     tiling_of,
 )
 from gsebo.tape.cuda.rows import (
-    Call,
-    bind,
     bind_chunk_sums,
+    bind_programs,
     blocks_of,
     chunks_of,
     in_turn,
     kept,
     site_keys,
     steps_of,
+    tile_width,
     tiles_of,
-    width_of,
 )
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
@@ -363,59 +361,56 @@ def attend_back_entries(
         tl.store(place_of, found, mask=stored)
 
 
-def attention_back(
-    step: AttentionStep,
-    memory: AttentionMemory,
-    grad_out: Tensor,
-    to_message: Tensor,
-    to_weight: Tensor,
-    to_strength: Tensor | None,
-    *,
-    accumulate: bool,
-) -> list[Call]:
-    """Calls that pull a gradient back through an attention step.
+class TritonAttention(AttentionKernels):
+    """An attention step on CUDA."""
 
-    With two lanes, it is the tangents of the gradients by weight and strength that are
-    added.
+    def __init__(self, step: AttentionStep) -> None:
+        self._step = step
+        self._memory = AttentionMemory.of(step)
 
-    Args:
-        step: What the step reads.
-        memory: What it has kept.
-        grad_out: Gradient by its result, ``[replicas, rows, lanes, heads * channels]``.
-        to_message: Gradient by the messages, written or added. With one lane less than
-            the messages it is the tangent alone.
-        to_weight: Gradient by the weight, added.
-        to_strength: Gradient by the strengths, added, or None if nobody asks.
-        accumulate: Whether to add to ``to_message``.
-    """
-    replicas, columns, lanes, _ = step.message.shape
-    turned = step.pattern.T
-    to_entries = torch.empty_like(memory.share)
-    shape = replicas, step.pattern.num_rows, 3 * lanes * step.heads
-    sums = to_entries.new_empty(shape)
-    to_source = to_entries.new_empty(replicas, columns, lanes * step.heads)
-    return [
-        _dots(step, grad_out, to_entries),
-        *_softmax_back(step, memory, to_entries, sums, to_strength),
-        bind_sums(
-            schedule_of(turned),
-            turned.entries,
-            turned.entries,
-            None,
-            to_entries.flatten(2),
-            to_source,
-        ),
-        _nodes_back(step, sums, to_source, to_message, to_weight, add=accumulate),
-        gather(turned, step, memory, grad_out, to_message, add=True),
-    ]
+    def forward(self, out: Tensor) -> list[Call]:
+        """Calls that compute the step."""
+        return attention_forward(self._step, self._memory, out)
+
+    def back(
+        self,
+        grad_out: Tensor,
+        to_message: Tensor,
+        to_weight: Tensor,
+        to_strength: Tensor | None,
+        *,
+        accumulate: bool,
+    ) -> list[Call]:
+        """Calls that pull a gradient back through the step."""
+        step, memory = self._step, self._memory
+        replicas, columns, lanes, _ = step.message.shape
+        turned = step.pattern.T
+        to_entries = torch.empty_like(memory.share)
+        shape = replicas, step.pattern.num_rows, 3 * lanes * step.heads
+        sums = to_entries.new_empty(shape)
+        to_source = to_entries.new_empty(replicas, columns, lanes * step.heads)
+        return [
+            _dots(step, grad_out, to_entries),
+            *_softmax_back(step, memory, to_entries, sums, to_strength),
+            bind_sums(
+                schedule_of(turned),
+                turned.entries,
+                turned.entries,
+                None,
+                to_entries.flatten(2),
+                to_source,
+            ),
+            _nodes_back(step, sums, to_source, to_message, to_weight, add=accumulate),
+            bind_gather(turned, step, memory, grad_out, to_message, add=True),
+        ]
 
 
 def _dots(step: AttentionStep, grad_out: Tensor, to_entries: Tensor) -> Call:
     """Gradients by the attention after dropout and strength."""
     pattern, replicas = step.pattern, grad_out.shape[0]
     tile = tile_of_groups(step)
-    return bind(
-        triton_tape_heads.dot_heads,
+    return bind_programs(
+        dot_heads,
         tiles_of(pattern.num_entries, tile["TILE"]) * groups_of(step) * replicas,
         pattern.rows,
         pattern.columns,
@@ -450,8 +445,8 @@ def _softmax_back(
     tiling = tiling_of(schedule, width, replicas, held)
     parts = sums.new_empty(replicas, schedule.num_parts, sums.shape[2])
     read = (step.strength, memory.share, to_entries, *mask_arguments(step))
-    over_segments = bind(
-        triton_tape_softmax_back.softmax_back_segments,
+    over_segments = bind_programs(
+        softmax_back_segments,
         tiling.programs,
         schedule.segments,
         pattern.entries,
@@ -473,8 +468,8 @@ def _softmax_back(
         SHARED=tiling.lanes,
         num_warps=tiling.warps,
     )
-    of_entries = bind(
-        triton_tape_softmax_back.attend_back_entries,
+    of_entries = bind_programs(
+        attend_back_entries,
         tiles_of(pattern.num_entries, tile) * replicas,
         pattern.rows,
         pattern.entries,
@@ -506,12 +501,12 @@ def _nodes_back(
 ) -> Call:
     """From gradients by scores of nodes to those by messages and weight."""
     replicas, columns, out_lanes, size = to_message.shape
-    width = width_of(size)
+    width = tile_width(size)
     tile = min(NUMBERS // width, TALLEST)
     chunks = chunks_of(columns, tile)
     parts = to_weight.new_empty(replicas, chunks.number, size * 2)
-    nodes = bind(
-        triton_tape_nodes_back.nodes_back,
+    nodes = bind_programs(
+        nodes_back,
         chunks.number * blocks_of(size) * replicas,
         step.message,
         steps_of(step.message),

@@ -13,17 +13,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from gsebo.sparse.kernels.triton_schedule import Schedule
-from gsebo.tape.cuda import products as triton_tape_products
+from gsebo.sparse.kernels.triton_schedule import SegmentSchedule
+from gsebo.tape.backend import Call
 from gsebo.tape.cuda.rows import (
-    Call,
-    bind,
+    bind_programs,
     blocks_of,
     in_turn,
     registers_of,
     steps_of,
+    tile_width,
     tiles_of,
-    width_of,
 )
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
@@ -270,12 +269,12 @@ class Tiling(NamedTuple):
     warps: int
 
 
-def long_segments(schedule: Schedule) -> int:
+def long_segments(schedule: SegmentSchedule) -> int:
     """How many segments are worth a program of their own; they come first."""
     return schedule.class_ends[1]
 
 
-def tiling_of(schedule: Schedule, width: int, copies: int, held: int) -> Tiling:
+def tiling_of(schedule: SegmentSchedule, width: int, copies: int, held: int) -> Tiling:
     """Choose tiles for a kernel over the segments of a pattern.
 
     Where rows are many, the fewest lanes that read whole sectors of memory. Where they
@@ -299,7 +298,7 @@ def tiling_of(schedule: Schedule, width: int, copies: int, held: int) -> Tiling:
 
 
 def bind_sums(
-    schedule: Schedule,
+    schedule: SegmentSchedule,
     columns: Tensor,
     entries: Tensor,
     values: Tensor | None,
@@ -317,11 +316,11 @@ def bind_sums(
         out: ``[replicas, rows, channels]``, may be a slice with whole rows.
     """
     batch, _, channels = out.shape
-    width = width_of(channels)
+    width = tile_width(channels)
     tiling = tiling_of(schedule, width, blocks_of(channels) * batch, registers_of(x))
     parts = out.new_empty(batch, schedule.num_parts, channels)
-    sums = bind(
-        triton_tape_products.spmm_segments,
+    sums = bind_programs(
+        spmm_segments,
         tiling.programs,
         schedule.segments,
         columns,
@@ -348,13 +347,13 @@ def bind_sums(
 
 
 def bind_parts(
-    schedule: Schedule, parts: Tensor, out: Tensor, *, add: bool = False
+    schedule: SegmentSchedule, parts: Tensor, out: Tensor, *, add: bool = False
 ) -> Call:
     """Sum the parts of each row that was cut, ``[replicas, parts, channels]``."""
     batch, _, channels = out.shape
-    width = width_of(channels)
-    return bind(
-        triton_tape_products.add_parts,
+    width = tile_width(channels)
+    return bind_programs(
+        add_parts,
         schedule.num_cut * blocks_of(channels) * batch,
         schedule.part_begin,
         schedule.segments.row,

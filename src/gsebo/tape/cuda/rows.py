@@ -4,7 +4,6 @@ Sums over many rows are made chunk by chunk and then over the chunks, both in a 
 order.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from gsebo.sparse.kernels.numba_noise import Drop
-from gsebo.tape.cuda import rows as triton_tape_rows
+from gsebo.tape.backend import Call
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
 # mypy: allow-untyped-calls, allow-untyped-decorators
@@ -65,13 +64,13 @@ def kept(keys, position, threshold, like):
     return tl.where(h < most, scale, 0)
 
 
-Call = Callable[[], Any]
-
 # Channels of a row that one program takes at most.
 _MOST_CHANNELS = 128
 
 
-def bind(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> Call:
+def bind_programs(
+    kernel: Any, programs: int, *arguments: Any, **constants: Any
+) -> Call:
     """Return the call that starts ``programs`` programs of a kernel."""
     if programs == 0:
         return _nothing
@@ -98,7 +97,7 @@ def in_turn(*calls: Call) -> Call:
     return call_all
 
 
-def width_of(channels: int) -> int:
+def tile_width(channels: int) -> int:
     """Width of a tile over so many channels."""
     power: int = triton.next_power_of_2(max(channels, 1))
     return min(power, _MOST_CHANNELS)
@@ -106,7 +105,7 @@ def width_of(channels: int) -> int:
 
 def blocks_of(channels: int) -> int:
     """Number of tiles side by side."""
-    return tiles_of(channels, width_of(channels))
+    return tiles_of(channels, tile_width(channels))
 
 
 def tiles_of(size: int, tile: int) -> int:
@@ -132,7 +131,7 @@ def registers_of(x: Tensor) -> int:
     return max(x.element_size() // 4, 1) * (1 if is_aligned(x) else 2)
 
 
-def drop_arguments(drop: Drop | None, device: torch.device) -> tuple[Any, ...]:
+def drop_tensors(drop: Drop | None, device: torch.device) -> tuple[Any, ...]:
     """Seeds, step, positions, site and threshold; anything where none is read."""
     if drop is None:
         unread = torch.zeros(1, dtype=torch.int64, device=device)
@@ -310,8 +309,8 @@ def bind_chunk_sums(parts: Tensor, out: Tensor, *, add: bool) -> Call:
     replicas, chunks, size = parts.shape
     width = min(_WIDTH, size)
     width = 1 << (width - 1).bit_length()
-    return bind(
-        triton_tape_rows.sum_chunks,
+    return bind_programs(
+        sum_chunks,
         tiles_of(size, width) * replicas,
         parts,
         out,
