@@ -11,7 +11,7 @@ from gsebo.errors import InvalidInput
 from gsebo.sparse import Noise, SparseFeatures, dropout, reference_kernels
 from gsebo.sparse.dropout import keep_mask
 from gsebo.sparse.kernels import numba_cpu, reference
-from gsebo.sparse.kernels.numba_noise import Drop
+from gsebo.sparse.kernels.random_bits import Drop
 from gsebo.tape.cpu.kernels import NUMBA_TAPE
 
 from .patterns import awkward, examples, normal

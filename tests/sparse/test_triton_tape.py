@@ -22,7 +22,7 @@ from gsebo.nn import GAT, GCN, MLP, SAGE, JKNet
 from gsebo.nn.base import Backbone
 from gsebo.sparse import Noise, Pattern, Untraceable
 from gsebo.sparse.features import make_features
-from gsebo.sparse.kernels.numba_noise import Drop
+from gsebo.sparse.kernels.random_bits import Drop
 from gsebo.tape import Program, Reach, backend, bind, trace
 from gsebo.tape.cpu.kernels import NUMBA_TAPE
 

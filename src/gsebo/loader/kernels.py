@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from gsebo.errors import InvalidInput
 from gsebo.sparse.dropout import Noise
 from gsebo.sparse.kernels.numba_compile import compile_twice, run_kernel
-from gsebo.sparse.kernels.numba_noise import draw
+from gsebo.sparse.kernels.random_bits import NUMBA_HASH
 
 # Each round halves what is left of the first order; so many mix more numbers than any
 # memory holds.
 _ROUNDS = 90
 _LONGEST = 2**32
+_draw = NUMBA_HASH.draw
 
 
 def shuffled(
@@ -52,14 +53,14 @@ def _shuffle(places, length, keys, out):  # type: ignore[no-untyped-def]
     for k in range(places.shape[0]):
         number = np.int64(places[k])
         for turn in range(_ROUNDS):
-            bits = draw(keys[0], keys[1], np.uint32(turn), np.uint32(0))
+            bits = _draw(keys[0], keys[1], np.uint32(turn), np.uint32(0))
             pivot = np.int64((np.uint64(bits) * np.uint64(length)) >> np.uint64(32))
             partner = pivot - number
             if partner < 0:
                 partner += length
             # Both of a pair ask the same question, so they swap or neither moves.
             larger = np.uint32(max(number, partner))
-            if draw(keys[2], keys[3], larger, np.uint32(turn)) >> np.uint32(31):
+            if _draw(keys[2], keys[3], larger, np.uint32(turn)) >> np.uint32(31):
                 number = partner
         out[k] = number
 
@@ -165,8 +166,8 @@ def _below(keys, position, bound):  # type: ignore[no-untyped-def]
     """A number in [0, bound), bound at most 2^32: the high half of 64 bits times it."""
     low = np.uint32(position & 0xFFFFFFFF)
     high = np.uint32(position >> 32)
-    upper = np.uint64(draw(keys[0], keys[1], low, high)) * np.uint64(bound)
-    lower = np.uint64(draw(keys[2], keys[3], low, high)) * np.uint64(bound)
+    upper = np.uint64(_draw(keys[0], keys[1], low, high)) * np.uint64(bound)
+    lower = np.uint64(_draw(keys[2], keys[3], low, high)) * np.uint64(bound)
     return np.int64((upper + (lower >> np.uint64(32))) >> np.uint64(32))
 
 

@@ -13,9 +13,9 @@ from torch import Tensor
 from gsebo.errors import InvalidInput
 from gsebo.sparse.features import SparseFeatures
 from gsebo.sparse.kernels import kernels_for
+from gsebo.sparse.kernels.random_bits import site_keys
 from gsebo.sparse.symbol import Dropout, Symbol
 
-_WORD = 0xFFFFFFFF
 Numbers = TypeVar("Numbers", bound=Tensor | SparseFeatures)
 
 
@@ -27,10 +27,8 @@ class Noise(NamedTuple):
 
     def keys(self, site: int) -> tuple[int, int]:
         """Two 32-bit keys for one place in the network."""
-        key = 0x243F6A88
-        for number in (self.seed, self.seed >> 32, self.step, self.step >> 32, site):
-            key = _mix((key + (number & _WORD) + 0x9E3779B9) & _WORD)
-        return key, _mix(key ^ 0x85A308D3)
+        keys = site_keys(self.seed, self.step, site)  # type: ignore[no-untyped-call]
+        return cast(tuple[int, int], keys)
 
 
 def dropout(x: Numbers, rate: float, noise: Noise | None, site: int) -> Numbers:
@@ -61,14 +59,6 @@ def keep_mask(x: Tensor, rate: float, noise: Noise, site: int) -> Tensor:
     threshold = max(round((1.0 - rate) * 2**32), 1)
     mask = kernels_for(x).keep_mask(x.numel(), threshold, noise.keys(site), x)
     return mask.view(x.shape)
-
-
-def _mix(h: int) -> int:
-    h ^= h >> 16
-    h = (h * 0x7FEB352D) & _WORD
-    h ^= h >> 15
-    h = (h * 0x846CA68B) & _WORD
-    return h ^ (h >> 16)
 
 
 def uniform(shape: tuple[int, ...], noise: Noise, site: int, like: Tensor) -> Tensor:

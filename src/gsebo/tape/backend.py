@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from gsebo.sparse.kernels.numba_noise import Drop
+from gsebo.sparse.kernels.random_bits import Drop
 from gsebo.sparse.pattern import Pattern
 from gsebo.sparse.symbol import Untraceable
 

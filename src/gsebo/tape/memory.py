@@ -7,7 +7,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from gsebo.sparse.kernels.numba_noise import Drop
+from gsebo.sparse.kernels.random_bits import Drop
 from gsebo.sparse.pattern import Pattern
 from gsebo.sparse.symbol import Product, Source, Sum
 from gsebo.tape.reach import Reach, ReachBlock

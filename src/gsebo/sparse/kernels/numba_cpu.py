@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from llvmlite import ir
-from numba import njit, prange, types
+from numba import prange, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
@@ -27,6 +27,7 @@ from torch import Tensor
 
 from gsebo.sparse.kernels.backend import SparseKernels
 from gsebo.sparse.kernels.numba_compile import Variants, compile_twice, run_kernel
+from gsebo.sparse.kernels.random_bits import NUMBA_HASH
 from gsebo.sparse.pattern import Pattern
 
 _WIDTHS = (32, 16, 8, 4, 1)
@@ -187,6 +188,7 @@ _KERNELS = {
 # not, or the serial and the parallel variant would round differently.
 _FUSE = {"contract"}
 _DOT = {"contract", "reassoc", "nsz"}
+_draw = NUMBA_HASH.draw
 
 
 def _sddmm(indptr, columns, entries, a, b, out):  # type: ignore[no-untyped-def]
@@ -247,31 +249,15 @@ def _edge_softmax(indptr, entries, scores, out):  # type: ignore[no-untyped-def]
             out[b, entries[k]] /= total
 
 
-@njit(cache=True, nogil=True)
-def _mix(h):  # type: ignore[no-untyped-def]
-    # numba widens every sum and product to 64 bits; the casts fold it back.
-    h = np.uint32(h ^ (h >> np.uint32(16)))
-    h = np.uint32(h * np.uint32(0x7FEB352D))
-    h = np.uint32(h ^ (h >> np.uint32(15)))
-    h = np.uint32(h * np.uint32(0x846CA68B))
-    return np.uint32(h ^ (h >> np.uint32(16)))
-
-
 def _keep_mask(key0, key1, threshold, scale, out):  # type: ignore[no-untyped-def]
     for index in prange(out.shape[0]):
-        low = np.uint32(index)
-        high = np.uint32(np.uint32(index >> 32) * np.uint32(0x9E3779B9))
-        h = _mix(np.uint32(low + key0))
-        h = _mix(np.uint32(h ^ key1 ^ high))
+        h = _draw(key0, key1, np.uint32(index), np.uint32(index >> 32))
         out[index] = scale if h < threshold else 0
 
 
 def _uniform(key0, key1, shift, scale, out):  # type: ignore[no-untyped-def]
     for index in prange(out.shape[0]):
-        low = np.uint32(index)
-        high = np.uint32(np.uint32(index >> 32) * np.uint32(0x9E3779B9))
-        h = _mix(np.uint32(low + key0))
-        h = _mix(np.uint32(h ^ key1 ^ high))
+        h = _draw(key0, key1, np.uint32(index), np.uint32(index >> 32))
         out[index] = (np.float64(h >> shift) + 0.5) * scale
 
 

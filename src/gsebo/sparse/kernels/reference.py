@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from gsebo.sparse.kernels.backend import SparseKernels
+from gsebo.sparse.kernels.random_bits import draw
 from gsebo.sparse.pattern import Pattern
 
 # Numbers that a kernel may hold per entry and channel at a time, over all replicas:
@@ -23,9 +24,8 @@ def _mask_part(
 def _hash_part(part: slice, keys: tuple[int, int], device: torch.device) -> Tensor:
     """Hash the positions in ``part`` to 32 bits each, as int64."""
     index = torch.arange(part.start, part.stop, device=device)
-    low, high = index & 0xFFFFFFFF, index >> 32
-    mixed = _mix((low + keys[0]) & 0xFFFFFFFF)
-    return _mix(mixed ^ keys[1] ^ ((high * 0x9E3779B9) & 0xFFFFFFFF))
+    hashed: Tensor = draw(*keys, index, index >> 32)  # type: ignore[no-untyped-call]
+    return hashed
 
 
 def _chunks(size: int, width: int) -> Iterator[slice]:
@@ -33,14 +33,6 @@ def _chunks(size: int, width: int) -> Iterator[slice]:
     step = max(_CHUNK_NUMBERS // max(width, 1), 1)
     for start in range(0, size, step):
         yield slice(start, min(start + step, size))
-
-
-def _mix(h: Tensor) -> Tensor:
-    h = h ^ (h >> 16)
-    h = (h * 0x7FEB352D) & 0xFFFFFFFF
-    h = h ^ (h >> 15)
-    h = (h * 0x846CA68B) & 0xFFFFFFFF
-    return h ^ (h >> 16)
 
 
 def _to_entry_order(pattern: Pattern, stored: Tensor) -> Tensor:

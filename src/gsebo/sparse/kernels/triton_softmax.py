@@ -14,6 +14,8 @@ the longest class, or twice as many of the next, and so on.
 import triton
 import triton.language as tl
 
+from gsebo.sparse.kernels.triton_random import bits_at
+
 # mypy: allow-untyped-defs, allow-incomplete-defs
 # mypy: allow-untyped-calls, allow-untyped-decorators
 
@@ -107,15 +109,6 @@ def expand_entries(
     tl.store(out + n * num_entries + entry, value, mask=inside)
 
 
-@triton.jit
-def _mix(h):
-    h = h ^ (h >> 16)
-    h = h * 0x7FEB352D
-    h = h ^ (h >> 15)
-    h = h * 0x846CA68B
-    return h ^ (h >> 16)
-
-
 @triton.jit(do_not_specialize=["key0", "key1", "threshold"])
 def mask_positions(
     out,
@@ -128,11 +121,8 @@ def mask_positions(
     """Inverse keep rate where the hash of the position is below threshold, else 0."""
     start = tl.program_id(0).to(tl.int64) * BLOCK
     lane = tl.arange(0, BLOCK)
-    # A block lies on one side of every multiple of 2**32: its high word is one number.
-    high = (start >> 32).to(tl.uint32) * 0x9E3779B9
-    low = start.to(tl.uint32) + lane.to(tl.uint32)
-    h = _mix(low + key0.to(tl.uint32))
-    h = _mix(h ^ (key1.to(tl.uint32) ^ high))
+    keys = (key0.to(tl.uint32), key1.to(tl.uint32))
+    h = bits_at(keys, start + lane)
     scale = 4294967296.0 / threshold.to(tl.float64)
     value = tl.where(h.to(tl.int64) < threshold, scale.to(out.dtype.element_ty), 0)
     tl.store(out + start + lane, value, mask=start + lane < size)

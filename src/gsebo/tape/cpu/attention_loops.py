@@ -12,7 +12,7 @@ import numpy as np
 from numba import prange
 
 from gsebo.sparse.kernels.numba_compile import Variants, compile_twice
-from gsebo.sparse.kernels.numba_noise import draw, site_keys
+from gsebo.sparse.kernels.random_bits import NUMBA_HASH
 from gsebo.tape.cpu.pack import (
     exponential,
     fma,
@@ -24,6 +24,7 @@ from gsebo.tape.cpu.pack import (
 )
 
 TARGET, SOURCE = 0, 1
+_draw, _site_keys = NUMBA_HASH
 # Stand for what a loop is compiled for: how many lanes there are, how many heads go
 # into a pack of one number each, how many channels of how many heads go into a pack,
 # and what is asked of the sums over entries.
@@ -137,7 +138,7 @@ def attention_of_entries(  # type: ignore[no-untyped-def]
     rows = indptr.shape[0] - 1
     zero, one = keep.dtype.type(0), keep.dtype.type(1)
     for r in range(replicas):
-        keys[r, 0], keys[r, 1] = site_keys(seeds[r], step[0], site)
+        keys[r, 0], keys[r, 1] = _site_keys(seeds[r], step[0], site)
     for task in prange(replicas * rows):
         r = task // rows
         i = task - r * rows
@@ -148,7 +149,7 @@ def attention_of_entries(  # type: ignore[no-untyped-def]
                 e = entries[k]
                 for h in range(padded):
                     at = positions[e] + h * whole
-                    bits = draw(key0, key1, np.uint32(at), np.uint32(at >> 32))
+                    bits = _draw(key0, key1, np.uint32(at), np.uint32(at >> 32))
                     keep[r, e, h] = scale if bits < threshold else zero
         for first in range(0, padded, HEADS):
             nodes_at = r * num_columns * LANES * 2 * padded + first

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gsebo.sparse.kernels.numba_compile import Variants, bind_kernel, compile_twice
 from gsebo.sparse.kernels.numba_cpu import spmm_kernel
-from gsebo.sparse.kernels.numba_noise import Drop, draw, drop_arrays, site_keys
+from gsebo.sparse.kernels.random_bits import NUMBA_HASH, Drop, drop_arrays
 from gsebo.sparse.pattern import Pattern
 from gsebo.tape.backend import AttentionKernels, AttentionStep, Call, TapeKernels
 from gsebo.tape.cpu.attention import NumbaAttention
@@ -30,6 +30,7 @@ _KINDS = {"identity": 0, "relu": _RELU, "elu": _ELU}
 IN_PLACE, WRITE, ADD = 0, 1, 2
 # Stands for whichever of them a kernel is compiled for.
 _KIND = 0
+_draw, _site_keys = NUMBA_HASH
 
 
 def _pointwise(  # type: ignore[no-untyped-def]
@@ -42,14 +43,14 @@ def _pointwise(  # type: ignore[no-untyped-def]
     for task in prange(replicas * chunks):
         r = task // chunks
         start = (task - r * chunks) * CHUNK
-        key0, key1 = site_keys(seeds[r], step[0], site)
+        key0, key1 = _site_keys(seeds[r], step[0], site)
         for i in range(start, min(start + CHUNK, rows)):
             first = positions[i] * channels
             for c in range(channels):
                 factor = one
                 if dropped:
                     at = first + c
-                    bits = draw(key0, key1, np.uint32(at), np.uint32(at >> 32))
+                    bits = _draw(key0, key1, np.uint32(at), np.uint32(at >> 32))
                     factor = scale if bits < threshold else zero
                 x = z[r, i, 0, c]
                 if biased:
@@ -95,7 +96,7 @@ def _pointwise_back(  # type: ignore[no-untyped-def]
     for task in prange(replicas * chunks):
         r = task // chunks
         chunk = task - r * chunks
-        key0, key1 = site_keys(seeds[r], step[0], site)
+        key0, key1 = _site_keys(seeds[r], step[0], site)
         sums = chunk_sums[r, chunk]
         sums[:] = 0
         for i in range(chunk * CHUNK, min((chunk + 1) * CHUNK, rows)):
@@ -105,7 +106,7 @@ def _pointwise_back(  # type: ignore[no-untyped-def]
                 factor = one
                 if dropped:
                     at = first + c
-                    bits = draw(key0, key1, np.uint32(at), np.uint32(at >> 32))
+                    bits = _draw(key0, key1, np.uint32(at), np.uint32(at >> 32))
                     factor = scale if bits < threshold else zero
                 x = z[r, i, 0, c]
                 if biased:
@@ -170,13 +171,13 @@ def _drop_values(  # type: ignore[no-untyped-def]
     for task in prange(replicas * chunks):
         r = task // chunks
         start = (task - r * chunks) * CHUNK
-        key0, key1 = site_keys(seeds[r], step[0], site)
+        key0, key1 = _site_keys(seeds[r], step[0], site)
         # Slices, because a loop from anywhere but 0 checks for negative indices, and
         # that keeps it from becoming a vector loop.
         places, given = positions[start : start + CHUNK], values[start : start + CHUNK]
         kept = out[r, start : start + CHUNK]
         for k in range(kept.shape[0]):
-            bits = draw(key0, key1, np.uint32(places[k]), np.uint32(places[k] >> 32))
+            bits = _draw(key0, key1, np.uint32(places[k]), np.uint32(places[k] >> 32))
             kept[k] = given[k] * (scale if bits < threshold else zero)
 
 

@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from gsebo.sparse.kernels.triton_random import drop_keys, drop_tensors, kept
 from gsebo.sparse.kernels.triton_schedule import schedule_of
 from gsebo.sparse.pattern import Pattern
 from gsebo.tape.backend import AttentionStep, Call
@@ -30,12 +31,9 @@ from gsebo.tape.cuda.products import (
 from gsebo.tape.cuda.rows import (
     bind_programs,
     blocks_of,
-    drop_tensors,
     in_turn,
     is_aligned,
-    kept,
     registers_of,
-    site_keys,
     steps_of,
     tile_width,
     tiles_of,
@@ -260,7 +258,7 @@ def attend_entries(
     part = tl.exp(x - top) / norm
     factor = tl.load(strength + n * num_entries + entry, mask=stored, other=0)[:, None]
     if DROPPED:
-        keys = site_keys(seeds, step, site, n)
+        keys = drop_keys(seeds, step, site, n)
         position = tl.load(positions + entry, mask=stored, other=0)[:, None]
         factor = factor * kept(keys, position + place * whole, threshold, share)
     to = (n * num_entries + entry)[:, None] * (LANES * HEADS) + place

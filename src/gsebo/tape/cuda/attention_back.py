@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from gsebo.sparse.kernels.triton_random import drop_keys, kept
 from gsebo.sparse.kernels.triton_schedule import schedule_of
 from gsebo.tape.backend import AttentionKernels, AttentionStep, Call
 from gsebo.tape.cuda.attention import (
@@ -46,8 +47,6 @@ from gsebo.tape.cuda.rows import (
     blocks_of,
     chunks_of,
     in_turn,
-    kept,
-    site_keys,
     steps_of,
     tile_width,
     tiles_of,
@@ -276,7 +275,7 @@ def softmax_back_segments(
     tile = tl.program_id(0) // batch
     keys = (tl.full([], 0, tl.uint32), tl.full([], 0, tl.uint32))
     if DROPPED:
-        keys = site_keys(seeds, step, site, n)
+        keys = drop_keys(seeds, step, site, n)
     first = n * num_entries
     share += first * (LANES * HEADS)
     tensors = (strength + first, share, to_entries + first * (LANES * HEADS))
@@ -338,7 +337,7 @@ def attend_back_entries(
     if LANES == 2:
         d_change = tl.load(to_entries + to + HEADS, mask=inside, other=0)
     if DROPPED:
-        keys = site_keys(seeds, step, site, n)
+        keys = drop_keys(seeds, step, site, n)
         position = tl.load(positions + entry, mask=stored, other=0)[:, None]
         factor = kept(keys, position + place * whole, threshold, share)
         d *= factor

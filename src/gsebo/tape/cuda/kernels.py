@@ -17,7 +17,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from gsebo.sparse.kernels.numba_noise import Drop
+from gsebo.sparse.kernels.random_bits import Drop
+from gsebo.sparse.kernels.triton_random import drop_keys, drop_tensors, kept
 from gsebo.sparse.kernels.triton_schedule import schedule_of
 from gsebo.sparse.pattern import Pattern
 from gsebo.tape.backend import AttentionKernels, AttentionStep, Call, TapeKernels
@@ -30,11 +31,8 @@ from gsebo.tape.cuda.rows import (
     chunks_of,
     cross_entropy_rows,
     drop_stored,
-    drop_tensors,
     in_turn,
     is_aligned,
-    kept,
-    site_keys,
     steps_of,
     tile_width,
     tiles_of,
@@ -109,7 +107,7 @@ def pointwise_rows(
         y = tl.where(x <= 0, _exponential_less_one(x), x)
         slope = tl.where(x <= 0, tl.exp(x), slope)
     if DROPPED:
-        keys = site_keys(seeds, step, site, n)
+        keys = drop_keys(seeds, step, site, n)
         factor = _dropped(
             keys, positions, row, row < rows, place, channels, threshold, out
         )
@@ -167,7 +165,7 @@ def pointwise_back_rows(
     chunk = (work // batch // blocks).to(tl.int64)
     keys = (tl.full([], 0, tl.uint32), tl.full([], 0, tl.uint32))
     if DROPPED:
-        keys = site_keys(seeds, step, site, n)
+        keys = drop_keys(seeds, step, site, n)
     total = tl.zeros([ROWS, WIDTH], dtype=grad.dtype.element_ty)
     for number in range(0, steps):
         row = (chunk * steps + number) * ROWS + tl.arange(0, ROWS)[:, None]
