@@ -16,7 +16,7 @@ from gsebo import Amortised
 from gsebo.data.formats.folder import GraphFolder
 from gsebo.data.formats.npy_stream import open_output
 from gsebo.graph.mapped import ScratchFolder, gather_rows
-from gsebo.methods.folder_fit import checksum
+from gsebo.methods.folder_fit import graph_checksum
 from gsebo.model.large import Room
 from gsebo.training.history import StepRecord
 
@@ -96,7 +96,7 @@ def _predicted(method: Amortised, graph: GraphFolder) -> tuple[Path, ScratchFold
     path = files.path / "probability.npy"
     shape = arrays.num_nodes, model.num_classes
     with open_output(path, shape, np.float32) as out:
-        model.probabilities(arrays, checksum(graph), Room(memory=_ROOM), out=out)
+        model.probabilities(arrays, graph_checksum(graph), Room(memory=_ROOM), out=out)
     return path, files
 
 

@@ -161,6 +161,22 @@ def test_there_is_one_trainer() -> None:
     }
 
 
+def test_a_public_name_is_defined_once() -> None:
+    places: dict[str, set[str]] = {}
+    for path in FILES:
+        for node in ast.parse(TEXTS[path]).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                places.setdefault(node.name, set()).add(str(path.relative_to(ROOT)))
+    twice = {
+        name: where
+        for name, where in places.items()
+        if len(where) > 1 and not name.startswith("_")
+    }
+    # The two families of Triton programs, for operators and for the tape.
+    allowed = {"spmm_segments", "add_parts", "read_segments", "softmax_segments"}
+    assert not {name: where for name, where in twice.items() if name not in allowed}
+
+
 def test_every_test_folder_is_a_package() -> None:
     tests = Path(__file__).parent
     folders = {path.parent for path in tests.rglob("test_*.py")} - {tests}

@@ -8,7 +8,7 @@ from gsebo.bilevel import (
     HypergradientCheck,
     Reverse,
     adam,
-    check_hypergradient,
+    check_problem,
     sgd,
 )
 from gsebo.errors import InvalidInput
@@ -19,20 +19,20 @@ from .toys import Net, Quadratic
 def test_reports_each_direction_and_is_repeatable() -> None:
     problem = Net()
     arguments = (problem, adam(0.05), *problem.start(), 4)
-    one = check_hypergradient(*arguments, directions=5, seed=3, step=11)
-    two = check_hypergradient(*arguments, directions=5, seed=3, step=11)
+    one = check_problem(*arguments, directions=5, seed=3, step=11)
+    two = check_problem(*arguments, directions=5, seed=3, step=11)
     assert one.analytic.shape == one.numeric.shape == (5,)
     assert torch.equal(one.numeric, two.numeric)
     assert torch.equal(one.analytic, two.analytic)
     assert one.relative_error < 1e-7
-    other = check_hypergradient(*arguments, directions=5, seed=3)
+    other = check_problem(*arguments, directions=5, seed=3)
     assert not torch.equal(one.numeric, other.numeric)
 
 
 def test_finds_a_wrong_hypergradient() -> None:
     problem = Net()
     arguments = (problem, adam(0.05), *problem.start(), 4)
-    check = check_hypergradient(*arguments, hypergradient=FirstOrder())
+    check = check_problem(*arguments, hypergradient=FirstOrder())
     assert check.relative_error > 1e-2
     with pytest.raises(InvalidInput, match="differs from finite differences"):
         check.raise_if_worse_than(1e-3)
@@ -59,14 +59,14 @@ def test_finds_a_loss_that_is_first_order_only() -> None:
         return rest - Cut.apply(weights["w"], outer["z"], problem.mixed)
 
     problem.inner_loss = cut
-    check = check_hypergradient(problem, sgd(0.1), *problem.start(), 4)
+    check = check_problem(problem, sgd(0.1), *problem.start(), 4)
     assert check.relative_error > 0.1
 
 
 def test_says_that_it_needs_float64() -> None:
     problem = Net(torch.float32)
     with pytest.raises(InvalidInput, match=r"float32; .* torch\.float64"):
-        check_hypergradient(problem, adam(0.05), *problem.start(), 2)
+        check_problem(problem, adam(0.05), *problem.start(), 2)
 
 
 def test_not_a_number_never_passes() -> None:
@@ -78,7 +78,7 @@ def test_not_a_number_never_passes() -> None:
 def test_nothing_to_learn_is_no_error() -> None:
     problem = Quadratic.make()
     problem.mixed = problem.mixed * 0
-    check = check_hypergradient(
+    check = check_problem(
         problem, sgd(0.1), *problem.start(), 2, hypergradient=Reverse(False)
     )
     assert check.relative_error == 0

@@ -10,7 +10,7 @@ from gsebo.bilevel import (
     Reverse,
     Unrolled,
     adam,
-    check_hypergradient,
+    check_problem,
     make_hypergradient,
     make_optimizer,
     sgd,
@@ -45,7 +45,7 @@ def test_what_a_loss_does_not_use_has_zero_gradient(engine, optimizer: str) -> N
     assert not gradient["idle"].any() and gradient["idle"].shape == (4,)
     assert torch.equal(moved["idle"], weights["idle"])
     if engine != FirstOrder():
-        check_hypergradient(
+        check_problem(
             problem, update, weights, outer, 3, hypergradient=engine
         ).raise_if_worse_than(1e-6)
 

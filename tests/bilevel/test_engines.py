@@ -11,7 +11,7 @@ from gsebo.bilevel import (
     Unrolled,
     adam,
     begin,
-    check_hypergradient,
+    check_problem,
     make_hypergradient,
     make_optimizer,
     sgd,
@@ -63,7 +63,7 @@ def test_reverse_equals_unrolled(
 @pytest.mark.parametrize("engine", [Reverse, Unrolled])
 def test_equals_finite_differences(engine, name: str, direct_term: bool) -> None:
     problem = Net()
-    check = check_hypergradient(
+    check = check_problem(
         problem,
         make_optimizer(name, 0.05),
         *problem.start(),

@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 
 from gsebo import Checkpoint, InvalidInput
 from gsebo.bilevel import Reverse, Tree, adam, begin
-from gsebo.bilevel.check import check_hypergradient
+from gsebo.bilevel.check import check_problem
 from gsebo.methods.baselines import pairs as dense_memory
 from gsebo.methods.baselines.lds import LDS, BernoulliEdges, LDSProblem
 from gsebo.methods.prepare import PreparedGraph, make_task
@@ -103,7 +103,7 @@ def test_the_hypergradient_is_that_of_the_relaxed_graphs(
         return draw(self, middle, noise, site) + moved + moved.T
 
     monkeypatch.setattr(BernoulliEdges, "sample", relaxed)
-    check_hypergradient(
+    check_problem(
         Chunk(problem), optimizer, weights, outer, STEPS, directions=2
     ).raise_if_worse_than(1e-6)
     found = Reverse().run(Chunk(problem), optimizer, start, outer, STEPS)

@@ -14,7 +14,7 @@ from gsebo import InvalidInput, load_model
 from gsebo.data.formats.folder import GraphFolder, write_folder
 from gsebo.graph.arrays import CSRArrays, GraphArrays
 from gsebo.methods import GraphClassifier
-from gsebo.methods.folder_fit import checksum
+from gsebo.methods.folder_fit import graph_checksum
 from gsebo.model.large import Room
 from methods.batch_examples import (
     amortised_on_batches,
@@ -50,7 +50,7 @@ def in_memory(data: Data) -> dict[str, GraphClassifier]:
 
 def strengths(model: GraphClassifier, folder: GraphFolder) -> Tensor:
     pieces = model.large_model_.edge_strengths(
-        folder.arrays(), checksum(folder), Room(memory=20_000)
+        folder.arrays(), graph_checksum(folder), Room(memory=20_000)
     )
     return torch.cat(list(pieces), dim=-1)
 

@@ -17,7 +17,7 @@ from gsebo.methods.baselines.gaug_m import (
     Embedding,
     GraphEncoder,
     auto_encoder_loss,
-    reconstruction_loss,
+    pair_reconstruction_loss,
     scaled_rows,
 )
 from gsebo.methods.baselines.pairs import linked_pairs, nodes_of
@@ -69,7 +69,7 @@ def test_the_loss_is_the_dense_formula(
     expected = weight * binary_cross_entropy_with_logits(
         z @ z.T, target, pos_weight=odds
     )
-    found = reconstruction_loss(
+    found = pair_reconstruction_loss(
         z, links_of(linked, n), both_ways=both_ways, block=block
     )
     torch.testing.assert_close(found, expected)
@@ -82,7 +82,8 @@ def test_the_loss_is_the_dense_formula(
 def test_its_gradient_is_that_of_finite_differences(both_ways: bool) -> None:
     z = normal(N, 3).requires_grad_()
     assert torch.autograd.gradcheck(
-        lambda z: reconstruction_loss(z, LINKS, both_ways=both_ways, block=2 * N), z
+        lambda z: pair_reconstruction_loss(z, LINKS, both_ways=both_ways, block=2 * N),
+        z,
     )
 
 
@@ -141,7 +142,7 @@ def test_the_whole_loss_is_differentiated_right(variational: bool) -> None:
 
     assert torch.autograd.gradcheck(loss, weights)
     embedding = encoder(x, propagation)
-    parts = reconstruction_loss(embedding.sample(Noise(0, 1)), LINKS)
+    parts = pair_reconstruction_loss(embedding.sample(Noise(0, 1)), LINKS)
     torch.testing.assert_close(loss(*weights), parts + embedding.divergence() / N)
 
 

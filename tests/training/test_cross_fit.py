@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gsebo import generate_graph
-from gsebo.bilevel import Reverse, Tree, check_hypergradient, make_optimizer
+from gsebo.bilevel import Reverse, Tree, check_problem, make_optimizer
 from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_problem
 from gsebo.structure import AmortisedStrength
 from gsebo.training import (
@@ -200,7 +200,7 @@ def test_the_hypergradient_of_a_turn(data: Data, options: dict[str, Any]) -> Non
     problem = problem_of(data, 2, base_of(data, **options))
     outer, own = moved(problem.base.initial_outer()), problem.base.initial_weights()
     for number in range(problem.num_networks):
-        check = check_hypergradient(
+        check = check_problem(
             problem.problem(number, own, outer),
             make_optimizer("adam", 0.05),
             own,

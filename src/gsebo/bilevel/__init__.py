@@ -7,7 +7,7 @@ from gsebo.lazy import make_lazy
 if TYPE_CHECKING:
     from gsebo.bilevel.adam import adam as adam
     from gsebo.bilevel.check import HypergradientCheck as HypergradientCheck
-    from gsebo.bilevel.check import check_hypergradient as check_hypergradient
+    from gsebo.bilevel.check import check_problem as check_problem
     from gsebo.bilevel.first_order import FirstOrder as FirstOrder
     from gsebo.bilevel.hypergradient import Hypergradient as Hypergradient
     from gsebo.bilevel.hypergradient import HypergradientStep as HypergradientStep

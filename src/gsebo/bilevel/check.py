@@ -42,7 +42,7 @@ class HypergradientCheck:
 
 
 @torch.no_grad()
-def check_hypergradient(
+def check_problem(
     problem: BilevelProblem,
     optimizer: Optimizer,
     weights: Tree,

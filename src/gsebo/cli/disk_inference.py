@@ -23,7 +23,7 @@ from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.mapped import ScratchFolder, release
 from gsebo.lookup import own_name
 from gsebo.methods import METHODS
-from gsebo.methods.folder_fit import checksum, on_folders
+from gsebo.methods.folder_fit import graph_checksum, on_folders
 from gsebo.model.large import LargeModel, Room
 from gsebo.training import Checkpoint
 from gsebo.training.threads import alike_on_any_threads
@@ -85,7 +85,7 @@ def inferred(
         outputs: Where to write.
     """
     begun = time.perf_counter()
-    arrays, graph = folder.arrays(), checksum(folder)
+    arrays, graph = folder.arrays(), graph_checksum(folder)
     files = ScratchFolder()
     room = Room(outputs.memory, files.path)
     shape = arrays.num_nodes, model.num_classes

@@ -72,7 +72,7 @@ Keys = tuple[np.uint32, np.uint32, np.uint32, np.uint32]
 _WORK_PER_READ = 32
 
 
-class Rows(NamedTuple):
+class FoundRows(NamedTuple):
     """A sparse matrix as the loops read it.
 
     Attributes:
@@ -84,7 +84,7 @@ class Rows(NamedTuple):
     columns: NDArray[Any]
 
     @classmethod
-    def of(cls, indptr: NDArray[Any], columns: NDArray[Any]) -> "Rows":
+    def of(cls, indptr: NDArray[Any], columns: NDArray[Any]) -> "FoundRows":
         """Views that are neither mapped nor writable, so that one loop serves all."""
         return cls(_plain(indptr), _plain(columns))
 
@@ -108,7 +108,7 @@ class Induced(NamedTuple):
 
 
 def sample_rows(
-    matrix: Rows, rows: Integers, counts: Integers, noise: Noise, site: int
+    matrix: FoundRows, rows: Integers, counts: Integers, noise: Noise, site: int
 ) -> tuple[Integers, Integers]:
     """Draw positions of some rows, uniformly and without replacement.
 
@@ -138,7 +138,7 @@ def sample_rows(
     return positions, columns
 
 
-def induced_rows(matrix: Rows, chosen: Integers) -> Induced:
+def induced_rows(matrix: FoundRows, chosen: Integers) -> Induced:
     """Find the part of a square matrix that has its rows and columns among some.
 
     Args:

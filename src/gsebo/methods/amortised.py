@@ -15,7 +15,7 @@ from gsebo.errors import InvalidInput
 from gsebo.graph import Propagation
 from gsebo.graph.graph import Graph
 from gsebo.loader.sampler import Sampler
-from gsebo.methods.amortised_batched import fit_in_memory, fit_on_folder
+from gsebo.methods.amortised_batched import fit_amortised_on_folder, fit_in_memory
 from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.batched import check_batches
 from gsebo.methods.folder_fit import FolderOutcome
@@ -387,7 +387,7 @@ class Amortised(GraphClassifier):
 
     def train_on_folder(self, folder: GraphFolder, run: Run) -> FolderOutcome:
         """Train on batches of a graph on disk."""
-        return fit_on_folder(self, folder, run)
+        return fit_amortised_on_folder(self, folder, run)
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         prepared = PreparedGraph(data, runs[0].device)

@@ -29,7 +29,7 @@ from gsebo.methods.batched import (
     table_for,
     whole_column,
 )
-from gsebo.methods.folder_fit import FolderOutcome, build, checksum, learnable
+from gsebo.methods.folder_fit import FolderOutcome, build, graph_checksum, learnable
 from gsebo.methods.label_parts import LabelParts, division_of, parts_of
 from gsebo.methods.outcome import Outcome
 from gsebo.methods.plain_training import refit
@@ -321,7 +321,9 @@ def _outcome(
     return Outcome(model, learned.progress, logits.softmax(-1))
 
 
-def fit_on_folder(method: Amortised, folder: GraphFolder, run: Run) -> FolderOutcome:
+def fit_amortised_on_folder(
+    method: Amortised, folder: GraphFolder, run: Run
+) -> FolderOutcome:
     """Fit on batches of a graph on disk."""
     arrays = learnable(folder)
     backbone, guess = (
@@ -341,7 +343,7 @@ def fit_on_folder(method: Amortised, folder: GraphFolder, run: Run) -> FolderOut
         backbone=_with(backbone, learned.weights),
         own=own,
         files=files,
-        graph=checksum(folder),
+        graph=graph_checksum(folder),
         num_classes=int(folder.manifest.num_classes or 0),
         num_features=arrays.num_features,
         scorer=scorer,

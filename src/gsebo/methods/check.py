@@ -4,8 +4,12 @@ import copy
 
 import torch
 
-from gsebo.bilevel import HypergradientCheck, make_hypergradient, make_optimizer
-from gsebo.bilevel import check_hypergradient as check_problem
+from gsebo.bilevel import (
+    HypergradientCheck,
+    check_problem,
+    make_hypergradient,
+    make_optimizer,
+)
 from gsebo.data import validate
 from gsebo.errors import InvalidInput
 from gsebo.graph.graph import GraphLike, as_graph

@@ -57,19 +57,19 @@ def large_probabilities(model: LargeModel, data: Graph | GraphFolder) -> Tensor:
     """Class probabilities of all nodes, in memory."""
     if isinstance(data, GraphFolder):
         return torch.from_numpy(
-            model.probabilities(data.arrays(), checksum(data), Room())
+            model.probabilities(data.arrays(), graph_checksum(data), Room())
         )
     validate(data, labels_needed=False)
     data = copy.copy(data)
     # As in a folder; what is more precise than the model is rounded to what it knows.
     data.x = data.x.detach().to(model.dtype)
-    layouts = [(arrays, checksum(arrays)) for arrays in _as_in_folders(data)]
+    layouts = [(arrays, graph_checksum(arrays)) for arrays in _as_in_folders(data)]
     of_fit = [layout for layout in layouts if layout[1] == model.graph]
     arrays, graph = (of_fit or layouts)[0]
     return torch.from_numpy(model.probabilities(arrays, graph, Room()))
 
 
-def checksum(graph: GraphFolder | GraphArrays) -> str:
+def graph_checksum(graph: GraphFolder | GraphArrays) -> str:
     """What nodes, edges and features are known by: those of a folder, or as in one."""
     if isinstance(graph, GraphFolder):
         stored = graph.manifest.arrays.items()

@@ -33,7 +33,7 @@ from gsebo.methods.batched import (
     table_for,
     whole_column,
 )
-from gsebo.methods.folder_fit import FolderOutcome, build, checksum, learnable
+from gsebo.methods.folder_fit import FolderOutcome, build, graph_checksum, learnable
 from gsebo.methods.outcome import Outcome, outcome_of, outcomes_of
 from gsebo.methods.parameters import (
     require_choice,
@@ -87,7 +87,7 @@ def train_on_batches(
     return outcome_of(prepared, whole, replace(progress, best_outer=best))
 
 
-def fit_on_folder(
+def _fit_on_folder(
     method: GSEBO, folder: GraphFolder, run: Run, choices: BatchChoices
 ) -> FolderOutcome:
     """Fit on batches of a graph on disk."""
@@ -104,7 +104,7 @@ def fit_on_folder(
     model = LargeModel(
         backbone=trained,
         own=column_on_disk(_best(progress), "change", files),
-        graph=checksum(folder),
+        graph=graph_checksum(folder),
         num_classes=int(folder.manifest.num_classes or 0),
         num_features=arrays.num_features,
         files=files,
@@ -350,7 +350,7 @@ class GSEBO(GraphClassifier):
 
     def train_on_folder(self, folder: GraphFolder, run: Run) -> FolderOutcome:
         """Train on batches of a graph on disk."""
-        return fit_on_folder(self, folder, run, batch_choices(self))
+        return _fit_on_folder(self, folder, run, batch_choices(self))
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         if self.batch_size is not None:

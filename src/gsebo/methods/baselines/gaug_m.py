@@ -60,7 +60,7 @@ _BLOCK = 1 << 20
 """Products that are held together."""
 
 
-def reconstruction_loss(
+def pair_reconstruction_loss(
     embedding: Tensor, links: Pattern, *, both_ways: bool = True, block: int = _BLOCK
 ) -> Tensor:
     """Weighted cross-entropy of sigmoid(z_i · z_j) to A + I (Kipf and Welling, 2016).
@@ -200,12 +200,12 @@ def auto_encoder_loss(
 
     Args:
         embedding: Of all n nodes.
-        links: Pairs of the graph, as in :func:`reconstruction_loss`.
+        links: Pairs of the graph, as in :func:`pair_reconstruction_loss`.
         noise: Randomness of the step.
         both_ways: As there.
     """
     drawn = embedding.sample(noise)
-    reconstruction = reconstruction_loss(drawn, links, both_ways=both_ways)
+    reconstruction = pair_reconstruction_loss(drawn, links, both_ways=both_ways)
     return reconstruction + embedding.divergence() / drawn.shape[0]
 
 
