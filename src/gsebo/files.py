@@ -9,7 +9,7 @@ import os
 import secrets
 import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -102,8 +102,13 @@ def _kind_of(mode: int) -> str:
     return kinds.get(stat.S_IFMT(mode), "no file")
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file that is either the old one or the whole new one at any moment."""
+def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
+    """Write a file that is either the old one or the whole new one at any moment.
+
+    Args:
+        path: The file.
+        content: What it is to hold, whole or piece by piece.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Not `mkstemp`: its files could be read by their owner only.
@@ -113,7 +118,8 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise InvalidInput(_cannot_write(path, error)) from error
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            for piece in [content] if isinstance(content, bytes) else content:
+                file.write(piece)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -7,7 +7,7 @@ import pytest
 from pyarrow import parquet
 
 from cli.conftest import Command, json_of, refused
-from gsebo import generate_graph, load_model
+from gsebo import generate_graph, load_data, load_model
 from gsebo.data import save_npz
 from gsebo.data.formats.folder import GraphFolder, write_folder
 
@@ -111,13 +111,31 @@ def test_what_is_refused(command: Command, folder: Path, case: str) -> None:
     assert not list(Path().iterdir())
 
 
-@pytest.mark.parametrize("method", ["vanilla", "amortised"])
-def test_without_batches_it_is_refused(
+SHORT = {
+    "vanilla": ("--set", "max_epochs=3"),
+    "auto": ("--set", "max_epochs=3", "--set", "methods=vanilla,mlp"),
+}
+
+
+@pytest.mark.parametrize("method", SHORT)
+def test_without_batches_it_is_read_whole(
     command: Command, folder: Path, method: str
 ) -> None:
-    said = refused(command("fit", folder, "--method", method, "--out", "m"))
-    assert f"{method} without a batch size" in said
-    assert not list(Path().iterdir())
+    save_npz(load_data(folder), "graph.npz")
+    fits = [
+        json_of(
+            command(
+                *("fit", given, "--method", method, *SHORT[method]),
+                *("--device", "cpu", "--out", out, "--json"),
+            )
+        )
+        for given, out in ((folder, "a"), ("graph.npz", "b"))
+    ]
+    assert fits[0]["test_accuracy"] == fits[1]["test_accuracy"]
+    models = [load_model(out) for out in ("a", "b")]
+    assert np.array_equal(*(model.probability_.numpy() for model in models))
+    # The model remembers its graph.
+    assert json_of(command("predict", "a", "--json"))["test_accuracy"] is not None
 
 
 @pytest.mark.parametrize("option", ["--predictions", "--strengths"])
@@ -125,7 +143,7 @@ def test_outputs_of_a_graph_that_is_no_folder_are_refused(
     command: Command, graph_file: Path, option: str
 ) -> None:
     said = refused(command("fit", graph_file, option, "p.npy", "--out", "m"))
-    assert "p.npy given for a graph that is no graph folder" in said
+    assert "p.npy given for a fit in memory" in said
     assert not list(Path().iterdir())
 
 

@@ -1,6 +1,9 @@
 import csv
 from pathlib import Path
 
+import pytest
+from sklearn.base import clone
+
 from cli.conftest import SHORT, Command, json_of, small_graph
 from gsebo import GSEBO, load_model
 from gsebo.data.formats.folder import write_folder
@@ -63,17 +66,53 @@ def test_vanilla_learned_nothing(
     assert facts["learned"] is False
 
 
-def test_a_model_of_a_folder_has_no_edges_to_show(
-    command: Command, tmp_path: Path
-) -> None:
+def test_a_model_of_a_folder_shows_its_edges(command: Command, tmp_path: Path) -> None:
+    graph = small_graph()
+    folder = write_folder(graph, tmp_path / "graph")
+    options = {"max_outer_steps": 3, "device": "cpu", "random_state": 0}
+    for per_layer in (False, True):
+        method = GSEBO(per_layer=per_layer, batch_size=16, **options)
+        whole, parts = (
+            clone(method).fit(where) for where in (folder.to_data(), folder)
+        )
+        whole.save(tmp_path / "whole")
+        parts.save(tmp_path / "parts", dataset=str(folder.path))
+        found = [
+            json_of(command("inspect", tmp_path / name, "--json", "--top", 5))
+            for name in ("whole", "parts")
+        ]
+        for key in ("num_nodes", "num_edges", "learned"):
+            assert found[0][key] == found[1][key]
+        for one, other in zip(*(each["layers"] for each in found), strict=True):
+            assert one["weakened"]["count"] == other["weakened"]["count"] > 0
+            assert one["histogram"] == other["histogram"]
+            ratios = [each["within_class"]["mean_ratio"] for each in (one, other)]
+            assert ratios[0] == pytest.approx(ratios[1], rel=1e-5)
+            changed = [
+                [(edge["source"], edge["target"]) for edge in each["most_changed"]]
+                for each in (one, other)
+            ]
+            assert changed[0] == changed[1]
+        tables = []
+        for name in ("whole", "parts"):
+            command("inspect", tmp_path / name, "--export", f"{name}.csv")
+            tables.append(Path(f"{name}.csv").read_text().splitlines())
+        assert tables[0][0] == tables[1][0]
+        assert len(tables[0]) == len(tables[1]) > 1
+
+
+def test_a_folder_that_went_elsewhere(command: Command, tmp_path: Path) -> None:
     folder = write_folder(small_graph(), tmp_path / "graph")
-    options = {"max_outer_steps": 1, "inner_steps": 1, "random_state": 0}
+    options = {"max_outer_steps": 1, "device": "cpu", "random_state": 0}
     GSEBO(batch_size=9, **options).fit(folder).save(tmp_path / "m")
-    for more in ((), ("--json",), ("--export", "edges.csv")):
-        result = command("inspect", tmp_path / "m", *more)
+    for given in ((), ("--graph", tmp_path / "nowhere")):
+        result = command("inspect", tmp_path / "m", *given)
         assert result.exit_code == 2
-        assert "is a model of a graph folder; expected" in result.stderr
-    assert list(Path.cwd().iterdir()) == []
+        assert "was fitted on a graph folder" in result.stderr
+    assert command("inspect", tmp_path / "m", "--graph", folder.path).exit_code == 0
+    other = write_folder(small_graph(31), tmp_path / "other")
+    result = command("inspect", tmp_path / "m", "--graph", other.path)
+    assert result.exit_code == 2 and "expected that graph" in result.stderr
 
 
 def test_a_model_of_a_graph_in_memory_takes_a_folder(

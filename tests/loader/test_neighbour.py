@@ -10,7 +10,7 @@ from torch import Tensor
 from gsebo.errors import InvalidInput
 from gsebo.graph.arrays import GraphArrays
 from gsebo.loader import Batch, NeighbourSampler
-from gsebo.loader.kernels import FoundRows, sample_rows
+from gsebo.loader.kernels import CSRRows, sample_rows
 from gsebo.nn.gcn import GCN
 from gsebo.sparse import Noise, Pattern
 
@@ -124,12 +124,12 @@ def test_a_cover_takes_nodes_in_order_and_draws_of_its_own() -> None:
     assert np.array_equal(found, nodes)
 
 
-def star(leaves: int, centres: int) -> FoundRows:
+def star(leaves: int, centres: int) -> CSRRows:
     pairs = {
         (centre, centres + leaf) for centre in range(centres) for leaf in range(leaves)
     }
     arrays = graph_of(pairs, centres + leaves)
-    return FoundRows.of(arrays.indptr, arrays.source)
+    return CSRRows.of(arrays.indptr, arrays.source)
 
 
 @pytest.mark.parametrize(("degree", "count"), [(6, 1), (6, 2), (7, 3), (5, 4)])
@@ -162,7 +162,7 @@ def test_choices_are_equally_likely_over_numbers_and_independent_of_a_neighbour(
 
 def test_hubs_are_drawn_from_over_their_whole_row() -> None:
     degree, count = 3_000_000, 2000
-    hub = FoundRows.of(np.array([0, degree]), np.arange(degree, dtype=np.int32))
+    hub = CSRRows.of(np.array([0, degree]), np.arange(degree, dtype=np.int32))
     edges, _ = sample_rows(hub, np.array([0]), np.array([count]), Noise(3, 4), 0)
     assert (np.diff(edges) > 0).all()
     tenth = np.bincount(edges * 10 // degree, minlength=10)

@@ -11,7 +11,7 @@ from gsebo.errors import InvalidInput
 from gsebo.graph.arrays import GraphArrays
 from gsebo.loader import Batch, PartitionSampler
 from gsebo.loader.cluster import partition_graph
-from gsebo.loader.kernels import FoundRows, induced_rows
+from gsebo.loader.kernels import CSRRows, induced_rows
 
 from .graphs import cora, examples, graphs, random_graph, same, seeds_of, targets
 
@@ -21,7 +21,7 @@ from .graphs import cora, examples, graphs, random_graph, same, seeds_of, target
 def test_induced_rows_against_every_edge(arrays: GraphArrays, random) -> None:
     chosen = [node for node in range(arrays.num_nodes) if random.random() < 0.5]
     found = induced_rows(
-        FoundRows.of(arrays.indptr, arrays.source), np.array(chosen, int)
+        CSRRows.of(arrays.indptr, arrays.source), np.array(chosen, int)
     )
     pairs = list(zip(targets(arrays).tolist(), arrays.source.tolist(), strict=True))
     inside = [k for k, (i, j) in enumerate(pairs) if i in chosen and j in chosen]

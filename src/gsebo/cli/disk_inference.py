@@ -156,7 +156,8 @@ def _write_strengths(
     path: Path, model: LargeModel, arrays: GraphArrays, graph: str, room: Room
 ) -> None:
     def pieces() -> Iterator[dict[str, np.ndarray]]:
-        for found in model.edge_strengths(arrays, graph, room):
+        for piece in model.edge_strengths(arrays, graph, room):
+            found = piece.strength
             mean = found if found.dim() == 1 else found.mean(0)
             yield {"strength": mean.numpy()}
 

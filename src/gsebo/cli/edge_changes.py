@@ -1,12 +1,17 @@
 """What a fit did to the edges: strengths against those at the start."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from gsebo.methods import GraphClassifier
+from gsebo.model.large import EdgePiece
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,11 @@ class ChangedEdge:
     ratio: float | None
     source_class: int | None
     target_class: int | None
+
+    @property
+    def change(self) -> float:
+        """By how much the strength differs from the start."""
+        return abs(self.strength - self.start)
 
 
 @dataclass(frozen=True)
@@ -93,46 +103,80 @@ class EdgeChanges:
 
 # Above the rounding of a float32, below anything that matters.
 _TOLERANCE = 1e-6
+_GROUPS = ("weakened", "unchanged", "strengthened", "within_class", "between_classes")
 _BINS = (0.0, 0.5, 0.9, 0.99, 0.999, 1.001, 1.01, 1.1, 2.0, float("inf"))
 
 
 def summarise(model: GraphClassifier, *, top: int) -> EdgeChanges:
-    """Describe a fitted model's edges.
+    """Describe the edges of a model that was fitted in memory.
 
     Args:
         model: A fitted estimator.
         top: How many of the most changed edges to name.
     """
-    edges, labels = model.graph_.edge_index.cpu(), model.graph_.y.cpu()
-    strengths = model.strength_
-    per_layer = strengths.dim() == 2
-    rows = strengths if per_layer else strengths.unsqueeze(0)
-    return EdgeChanges(
+    return summarise_pieces(
+        [edges_of(model)],
+        model.graph_.y.cpu().numpy(),
         learned=model.model_.learned,
         num_nodes=model.model_.graph.num_nodes,
-        num_edges=edges.shape[1],
+        top=top,
+    )
+
+
+def edges_of(model: GraphClassifier) -> EdgePiece:
+    """All edges of a model that was fitted in memory, in the user's order."""
+    edges = model.graph_.edge_index.cpu()
+    return EdgePiece(edges, model.initial_strength_, model.strength_)
+
+
+def summarise_pieces(
+    pieces: Iterable[EdgePiece],
+    labels: NDArray[Any] | None,
+    *,
+    learned: bool,
+    num_nodes: int,
+    top: int,
+) -> EdgeChanges:
+    """Describe edges that come piece by piece.
+
+    Args:
+        pieces: The edges.
+        labels: Class of each node, negative if unknown; perhaps mapped from a file.
+        learned: Whether strengths were learned at all.
+        num_nodes: Number of nodes.
+        top: How many of the most changed edges to name.
+    """
+    layers: list[_Layer] = []
+    count, per_layer = 0, False
+    for piece in pieces:
+        per_layer = piece.strength.dim() == 2
+        rows = piece.strength if per_layer else piece.strength.unsqueeze(0)
+        layers = layers or [_Layer(top) for _ in rows]
+        classes = _classes(labels, piece.edge_index)
+        for layer, row in zip(layers, rows, strict=True):
+            layer.add(piece.edge_index, piece.start, row, classes)
+        count += piece.edge_index.shape[1]
+    return EdgeChanges(
+        learned=learned,
+        num_nodes=num_nodes,
+        num_edges=count,
         layers=tuple(
-            describe_layer(
-                edges,
-                model.initial_strength_,
-                row,
-                labels,
-                top=top,
-                layer=number if per_layer else None,
-            )
-            for number, row in enumerate(rows)
+            layer.told(number if per_layer else None)
+            for number, layer in enumerate(layers)
         ),
     )
 
 
+def _classes(labels: NDArray[Any] | None, edges: Tensor) -> Tensor:
+    """Classes at both ends, ``[2, edges]``, -1 where unknown."""
+    if labels is None:
+        return torch.full_like(edges, -1)
+    nodes, places = torch.unique(edges, return_inverse=True)
+    return torch.from_numpy(np.asarray(labels[nodes.numpy()], np.int64))[places]
+
+
 def describe_layer(
-    edges: Tensor,
-    start: Tensor,
-    strength: Tensor,
-    labels: Tensor,
-    *,
-    top: int,
-    layer: int | None = None,
+    edges: Tensor, start: Tensor, strength: Tensor, labels: Tensor, *, top: int
 ) -> LayerChanges:
     """Compare strengths with the start.
 
@@ -142,22 +186,85 @@ def describe_layer(
         strength: ``[edges]``.
         labels: Class of each node, negative if unknown, ``[nodes]``.
         top: How many of the most changed edges to name.
-        layer: Number of the layer, if there are several.
     """
-    ratio = ratios(start, strength)
-    same = torch.isclose(strength, start, rtol=_TOLERANCE, atol=0.0)
-    first, second = labels[edges[0]], labels[edges[1]]
-    pair_known = (first >= 0) & (second >= 0) & (edges[0] != edges[1])
-    return LayerChanges(
-        layer=layer,
-        weakened=_group(ratio, ~same & (strength < start)),
-        unchanged=_group(ratio, same),
-        strengthened=_group(ratio, ~same & (strength > start)),
-        within_class=_group(ratio, pair_known & (first == second)),
-        between_classes=_group(ratio, pair_known & (first != second)),
-        histogram=_histogram(ratio),
-        most_changed=_most_changed(edges, start, strength, labels, ~same, top),
-    )
+    layer = _Layer(top)
+    layer.add(edges, start, strength, labels[edges])
+    return layer.told(None)
+
+
+class _Group:
+    """Counts edges and adds up their ratios."""
+
+    def __init__(self) -> None:
+        self._count = self._known = 0
+        self._total = 0.0
+
+    def add(self, ratio: Tensor, members: Tensor) -> None:
+        chosen = ratio[members]
+        finite = chosen[~chosen.isnan()]
+        self._count += int(members.sum())
+        self._known += finite.numel()
+        self._total += float(finite.sum())
+
+    def told(self) -> EdgeGroup:
+        mean = self._total / self._known if self._known else None
+        return EdgeGroup(self._count, mean)
+
+
+class _Layer:
+    """Gathers what happened to the strengths of a layer, some edges at a time."""
+
+    def __init__(self, top: int) -> None:
+        self._top = top
+        names = [
+            "weakened",
+            "unchanged",
+            "strengthened",
+            "within_class",
+            "between_classes",
+        ]
+        self._groups = {name: _Group() for name in names}
+        self._bars = [0] * (len(_BINS) - 1)
+        self._most: list[ChangedEdge] = []
+
+    def add(
+        self, edges: Tensor, start: Tensor, strength: Tensor, classes: Tensor
+    ) -> None:
+        ratio = ratios(start, strength)
+        same = torch.isclose(strength, start, rtol=_TOLERANCE, atol=0.0)
+        first, second = classes
+        pair_known = (first >= 0) & (second >= 0) & (edges[0] != edges[1])
+        members = {
+            "weakened": ~same & (strength < start),
+            "unchanged": same,
+            "strengthened": ~same & (strength > start),
+            "within_class": pair_known & (first == second),
+            "between_classes": pair_known & (first != second),
+        }
+        for name, group in self._groups.items():
+            group.add(ratio, members[name])
+        values = ratio[~ratio.isnan()]
+        for place, (low, high) in enumerate(pairwise(_BINS)):
+            self._bars[place] += int(((values >= low) & (values < high)).sum())
+        size = (strength - start).abs()
+        order = torch.argsort(size, descending=True, stable=True)
+        chosen = order[~same[order]][: self._top].tolist()
+        found = [_edge(edges, start, strength, classes, number) for number in chosen]
+        # Of edges that changed by the same amount, the first stays the first.
+        every = sorted([*self._most, *found], key=lambda edge: -edge.change)
+        self._most = every[: self._top]
+
+    def told(self, layer: int | None) -> LayerChanges:
+        bars = zip(pairwise(_BINS), self._bars, strict=True)
+        return LayerChanges(
+            layer=layer,
+            **{name: group.told() for name, group in self._groups.items()},
+            histogram=tuple(
+                HistogramBar(low, None if high == _BINS[-1] else high, count)
+                for (low, high), count in bars
+            ),
+            most_changed=tuple(self._most),
+        )
 
 
 def ratios(start: Tensor, strength: Tensor) -> Tensor:
@@ -166,50 +273,18 @@ def ratios(start: Tensor, strength: Tensor) -> Tensor:
     return torch.where(start > 0, strength.double() / start, torch.nan)
 
 
-def _group(ratio: Tensor, members: Tensor) -> EdgeGroup:
-    chosen = ratio[members]
-    finite = chosen[~chosen.isnan()]
-    return EdgeGroup(
-        count=int(members.sum()),
-        mean_ratio=float(finite.mean()) if finite.numel() else None,
-    )
-
-
-def _histogram(ratio: Tensor) -> tuple[HistogramBar, ...]:
-    values = ratio[~ratio.isnan()]
-    bars = []
-    for low, high in pairwise(_BINS):
-        count = int(((values >= low) & (values < high)).sum())
-        bars.append(HistogramBar(low, None if high == _BINS[-1] else high, count))
-    return tuple(bars)
-
-
-def _most_changed(
-    edges: Tensor,
-    start: Tensor,
-    strength: Tensor,
-    labels: Tensor,
-    changed: Tensor,
-    top: int,
-) -> tuple[ChangedEdge, ...]:
-    size = (strength - start).abs()
-    order = torch.argsort(size, descending=True, stable=True)
-    chosen = order[changed[order]][:top].tolist()
-    return tuple(_edge(edges, start, strength, labels, number) for number in chosen)
-
-
 def _edge(
-    edges: Tensor, start: Tensor, strength: Tensor, labels: Tensor, number: int
+    edges: Tensor, start: Tensor, strength: Tensor, classes: Tensor, number: int
 ) -> ChangedEdge:
-    source, target = int(edges[0, number]), int(edges[1, number])
+    source, target = edges[:, number].tolist()
     before, after = float(start[number]), float(strength[number])
-    classes = [int(labels[node]) for node in (source, target)]
+    known = [each if each >= 0 else None for each in classes[:, number].tolist()]
     return ChangedEdge(
         source=source,
         target=target,
         start=before,
         strength=after,
         ratio=after / before if before > 0 else None,
-        source_class=classes[0] if classes[0] >= 0 else None,
-        target_class=classes[1] if classes[1] >= 0 else None,
+        source_class=known[0],
+        target_class=known[1],
     )

@@ -98,7 +98,7 @@ def fit(
             if out is None
             else ModelPlace(out, resume, checkpoint_seconds, is_first)
         )
-        if is_graph_folder(dataset):
+        if is_graph_folder(dataset) and options.parameter(method, "batch_size"):
             from gsebo.cli import disk_inference as on_disk
 
             outputs = on_disk.Outputs(
@@ -127,6 +127,6 @@ def _refuse_outputs(*paths: Path | None) -> None:
     for path in paths:
         if path is not None:
             raise InvalidInput(
-                f"{path} given for a graph that is no graph folder; expected --out, "
-                "and gsebo predict or gsebo inspect."
+                f"{path} given for a fit in memory; expected a graph folder and "
+                "--batch-size, or --out, and gsebo predict or gsebo inspect."
             )

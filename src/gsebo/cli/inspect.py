@@ -1,8 +1,9 @@
 """``gsebo inspect``: which edges a model weakened or strengthened."""
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from typer import Option
 
@@ -11,15 +12,19 @@ from gsebo.cli.edge_changes import (
     EdgeChanges,
     EdgeGroup,
     LayerChanges,
+    edges_of,
     ratios,
-    summarise,
+    summarise_pieces,
 )
 from gsebo.cli.predict import read_model
 from gsebo.cli.ui.options import Json, Model
 from gsebo.cli.ui.output import messages, print_json, print_table
+from gsebo.data.formats.folder import GraphFolder, is_graph_folder
 from gsebo.errors import InvalidInput
 from gsebo.files import write_atomically
 from gsebo.methods import GraphClassifier
+from gsebo.methods.folder_fit import graph_checksum
+from gsebo.model.large import EdgePiece, Room
 
 _BAR_WIDTH = 40
 
@@ -118,6 +123,13 @@ def inspect(
     export: Annotated[
         Path | None, Option(help="Write every edge to this CSV file.")
     ] = None,
+    graph: Annotated[
+        str | None,
+        Option(
+            help="The graph folder of the fit, if it is not where it was.",
+            show_default=False,
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show which edges were weakened or strengthened, and between whom.
@@ -125,14 +137,10 @@ def inspect(
     Strengths are compared with the start, the propagation of the network as it is.
     """
     fitted, facts = read_model(model)
-    if hasattr(fitted, "large_model_"):
-        raise InvalidInput(
-            f"{model} is a model of a graph folder; expected one of a graph in memory, "
-            "or gsebo predict with --strengths."
-        )
-    changes = summarise(fitted, top=top)
+    edges = _Edges.of(fitted, graph or facts.dataset, model)
+    changes = summarise_pieces(edges.pieces(), edges.labels, **edges.facts, top=top)
     if export is not None:
-        _export(fitted, export)
+        write_atomically(export, _lines(edges.pieces))
         messages.note(f"The edges are in {export}.")
     about = {
         "model": str(model),
@@ -141,7 +149,7 @@ def inspect(
         "backbone": facts.parameters["backbone"],
         "seed": facts.seed,
         "best_step": facts.best_step,
-        "added_edges": fitted.new_edge_index_.shape[1],
+        "added_edges": edges.added,
     }
     if json:
         print_json({**about, **asdict(changes)})
@@ -149,28 +157,65 @@ def inspect(
     print_changes(about, changes)
 
 
-def _export(model: GraphClassifier, path: Path) -> None:
-    per_layer = model.strength_.dim() == 2
-    strengths = model.strength_ if per_layer else model.strength_.unsqueeze(0)
-    sources, targets = model.graph_.edge_index.tolist()
-    start = model.initial_strength_
-    lines = ["source,target,layer,start,strength,ratio"]
-    if not per_layer:
-        lines = ["source,target,start,strength,ratio"]
-    for number, strength in enumerate(strengths):
-        layer = f"{number}," if per_layer else ""
-        columns = (
-            sources,
-            targets,
-            start.tolist(),
-            strength.tolist(),
-            ratios(start, strength).tolist(),
+class _Edges(NamedTuple):
+    """The edges of a model's graph, in memory or on disk.
+
+    Attributes:
+        pieces: Goes through them.
+        labels: Class of each node, if known.
+        facts: What else is told of the graph.
+        added: How many edges the method has added.
+    """
+
+    pieces: Callable[[], Iterable[EdgePiece]]
+    labels: Any
+    facts: dict[str, Any]
+    added: int
+
+    @classmethod
+    def of(cls, fitted: GraphClassifier, graph: str | None, model: Path) -> "_Edges":
+        if not hasattr(fitted, "large_model_"):
+            piece = edges_of(fitted)
+            facts = {
+                "learned": fitted.model_.learned,
+                "num_nodes": fitted.model_.graph.num_nodes,
+            }
+            added = int(fitted.new_edge_index_.shape[1])
+            return cls(lambda: [piece], fitted.graph_.y.cpu().numpy(), facts, added)
+        if graph is None or not is_graph_folder(graph):
+            raise InvalidInput(
+                f"{model} was fitted on a graph folder, and {graph or 'nothing'} is "
+                "none; expected that folder as --graph."
+            )
+        folder = GraphFolder.open(graph)
+        arrays, known = folder.arrays(), graph_checksum(folder)
+        return cls(
+            lambda: fitted.large_model_.edge_strengths(arrays, known, Room()),
+            arrays.y,
+            {"learned": True, "num_nodes": arrays.num_nodes},
+            0,
         )
-        lines += [
-            f"{a},{b},{layer}{before:.9g},{after:.9g},{_ratio(ratio)}"
-            for a, b, before, after, ratio in zip(*columns, strict=True)
-        ]
-    write_atomically(path, ("\n".join(lines) + "\n").encode())
+
+
+def _lines(pieces: Callable[[], Iterable[EdgePiece]]) -> Iterator[bytes]:
+    """A line for each edge, of one layer after another."""
+    layers: int | None = None
+    number = 0
+    while number < (layers or 1):
+        for edges, start, strength in pieces():
+            if layers is None:
+                layers = len(strength) if strength.dim() == 2 else 0
+                head = f"source,target,{'layer,' * (layers > 0)}start,strength,ratio\n"
+                yield head.encode()
+            row = strength[number] if layers else strength
+            layer = f"{number}," if layers else ""
+            columns = *edges, start, row, ratios(start, row)
+            rows = zip(*(column.tolist() for column in columns), strict=True)
+            yield "".join(
+                f"{a},{b},{layer}{before:.9g},{after:.9g},{_ratio(ratio)}\n"
+                for a, b, before, after, ratio in rows
+            ).encode()
+        number += 1
 
 
 def _ratio(ratio: float) -> str:

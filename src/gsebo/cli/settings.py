@@ -56,6 +56,12 @@ class FitOptions:
         if self.preset is not None:
             own_name("preset", self.preset, presets())
 
+    def parameter(self, method: str, name: str) -> Any:
+        """What the options say of a parameter of a method, if anything."""
+        method = own_name("method", method, METHODS)
+        settings = read_settings(self.settings, [METHODS[method].estimator])
+        return parameters_of(self, method, settings).get(name)
+
 
 class ModelPlace(NamedTuple):
     """Where the model goes; only the first of several processes writes it."""

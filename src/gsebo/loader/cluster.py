@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from gsebo.errors import InvalidInput
 from gsebo.graph.arrays import GraphArrays
 from gsebo.loader.batch import Batch
-from gsebo.loader.kernels import FoundRows, induced_rows
+from gsebo.loader.kernels import CSRRows, induced_rows
 from gsebo.loader.sampler import (
     BoundSampler,
     Sampler,
@@ -137,7 +137,7 @@ class BoundPartition(BoundSampler):
     def __init__(
         self, arrays: GraphArrays, num_parts: int, clusters_per_batch: int, seed: int
     ) -> None:
-        self._arrays, self._rows = arrays, FoundRows.of(arrays.indptr, arrays.source)
+        self._arrays, self._rows = arrays, CSRRows.of(arrays.indptr, arrays.source)
         self._num_parts, self._seed = num_parts, seed
         self._clusters_per_batch = clusters_per_batch
 

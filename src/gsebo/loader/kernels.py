@@ -72,7 +72,7 @@ Keys = tuple[np.uint32, np.uint32, np.uint32, np.uint32]
 _WORK_PER_READ = 32
 
 
-class FoundRows(NamedTuple):
+class CSRRows(NamedTuple):
     """A sparse matrix as the loops read it.
 
     Attributes:
@@ -84,7 +84,7 @@ class FoundRows(NamedTuple):
     columns: NDArray[Any]
 
     @classmethod
-    def of(cls, indptr: NDArray[Any], columns: NDArray[Any]) -> "FoundRows":
+    def of(cls, indptr: NDArray[Any], columns: NDArray[Any]) -> "CSRRows":
         """Views that are neither mapped nor writable, so that one loop serves all."""
         return cls(_plain(indptr), _plain(columns))
 
@@ -108,7 +108,7 @@ class Induced(NamedTuple):
 
 
 def sample_rows(
-    matrix: FoundRows, rows: Integers, counts: Integers, noise: Noise, site: int
+    matrix: CSRRows, rows: Integers, counts: Integers, noise: Noise, site: int
 ) -> tuple[Integers, Integers]:
     """Draw positions of some rows, uniformly and without replacement.
 
@@ -138,7 +138,7 @@ def sample_rows(
     return positions, columns
 
 
-def induced_rows(matrix: FoundRows, chosen: Integers) -> Induced:
+def induced_rows(matrix: CSRRows, chosen: Integers) -> Induced:
     """Find the part of a square matrix that has its rows and columns among some.
 
     Args:

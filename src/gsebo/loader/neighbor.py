@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from gsebo.errors import InvalidInput
 from gsebo.graph.arrays import GraphArrays
 from gsebo.loader.batch import Batch
-from gsebo.loader.kernels import FoundRows, sample_rows
+from gsebo.loader.kernels import CSRRows, sample_rows
 from gsebo.loader.sampler import (
     COVER_SITE,
     TRAINING_SITE,
@@ -85,7 +85,7 @@ class BoundNeighbours(BoundSampler):
     def __init__(
         self, arrays: GraphArrays, fanout: tuple[int, ...], batch_size: int, seed: int
     ) -> None:
-        self._rows = FoundRows.of(arrays.indptr, arrays.source)
+        self._rows = CSRRows.of(arrays.indptr, arrays.source)
         self._num_nodes = arrays.num_nodes
         self._fanout, self._batch_size, self._seed = fanout, batch_size, seed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -48,6 +48,20 @@ class Room:
     def half(self) -> int:
         """Bytes for strengths, and as many for layers: both are there at a time."""
         return -(-self.memory // 2)
+
+
+class EdgePiece(NamedTuple):
+    """Some edges of a graph.
+
+    Attributes:
+        edge_index: Their sources and targets, int64 ``[2, edges]``.
+        start: Their strengths in the network as it is, ``[edges]``.
+        strength: Their learned strengths, ``[edges]`` or ``[layers, edges]``.
+    """
+
+    edge_index: Tensor
+    start: Tensor
+    strength: Tensor
 
 
 @final
@@ -131,8 +145,8 @@ class LargeModel:
     @torch.no_grad()
     def edge_strengths(
         self, arrays: GraphArrays, graph: str, room: Room
-    ) -> Iterator[Tensor]:
-        """Strengths of all edges in their order, piece by piece, ``[..., edges]``.
+    ) -> Iterator[EdgePiece]:
+        """All edges in their order with their strengths, piece by piece.
 
         Args:
             arrays: The graph.
@@ -146,7 +160,13 @@ class LargeModel:
             edges_per_chunk=edges_within(room.memory, _EDGE_BYTES),
             device=self.device,
         ):
-            yield strengths(chunk)[..., : chunk.topology.num_edges].clamp(0, 1).cpu()
+            edges, pattern = chunk.topology.num_edges, chunk.topology.pattern
+            start = self.backbone.initial_strength(pattern, chunk.num_entries_of_rows)
+            yield EdgePiece(
+                chunk.nodes[chunk.topology.graph.edge_index],
+                start[:edges].cpu(),
+                strengths(chunk)[..., :edges].clamp(0, 1).cpu(),
+            )
 
     def _check_own(self, arrays: GraphArrays) -> None:
         """Raise unless each entry of the graph of the fit has what is its own."""

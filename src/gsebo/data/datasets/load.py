@@ -19,6 +19,7 @@ from gsebo.data.datasets.registry import (
     RawFile,
     is_graph_path,
 )
+from gsebo.data.formats.folder import GraphFolder, is_graph_folder
 from gsebo.data.formats.npz import MASK_TABLES, MASKS, load_npz, save_npz
 from gsebo.errors import InvalidInput
 from gsebo.graph.features import features_to_csr, normalise_rows, whole_numbers
@@ -125,7 +126,7 @@ def load(
     normalize: bool | None = None,
     download: bool = True,
 ) -> Graph:
-    """Load a registered dataset by name, or any graph from its ``.npz`` file.
+    """Load a registered dataset by name, or any graph from its file or folder.
 
     The names of :data:`GENERATED`, such as ``"planted"``, are drawn instead.
 
@@ -133,8 +134,8 @@ def load(
     2708
 
     Args:
-        name_or_path: A name, or a path: anything that ends in ``.npz``, contains a
-            separator or is an existing file.
+        name_or_path: A name; a path: anything that ends in ``.npz``, contains a
+            separator or is an existing file; or a graph folder, which is read whole.
         data_dir: The folder to look in first; else the environment's ``GSEBO_DATA``.
             Then the user's cache, the package itself, and a download, where the
             dataset has one, are tried.
@@ -146,7 +147,9 @@ def load(
     Returns:
         The graph; ``data.meta["name"]`` is its name.
     """
-    if is_graph_path(name_or_path):
+    named = not is_graph_path(name_or_path)
+    folder = is_graph_folder(name_or_path)
+    if folder or not named:
         path = Path(os.path.expanduser(name_or_path))
         name, by_protocol = path.stem, False
     elif (drawn := normalise(str(name_or_path))) in GENERATED:
@@ -159,7 +162,7 @@ def load(
         info = lookup("dataset", str(name_or_path), DATASETS)
         path = _path_of(info, data_dir, download)
         name, by_protocol = info.name, info.normalise_features
-    data = load_npz(path)
+    data = GraphFolder.open(path).to_data() if folder else load_npz(path)
     if by_protocol if normalize is None else normalize:
         if "x" not in data:
             raise InvalidInput(f"{path} has no features: expected some to normalise.")

@@ -27,6 +27,7 @@ from gsebo.errors import InvalidInput, escaped
 from gsebo.graph.arrays import Array, CSRArrays, GraphArrays, canonicalise
 from gsebo.graph.features import LARGEST_DENSE, csr_tensor, whole_numbers
 from gsebo.graph.graph import Graph, GraphLike, as_graph
+from gsebo.memory import require_memory
 
 
 def is_graph_folder(path: str | PathLike[str]) -> bool:
@@ -128,8 +129,15 @@ class GraphFolder:
 
         Features are a dense tensor unless that would hold too many entries.
         """
-        manifest = self.manifest
-        held = {name: np.array(array) for name, array in self._mapped().items()}
+        manifest, mapped = self.manifest, self._mapped()
+        stored = sum(array.nbytes for array in mapped.values())
+        require_memory(
+            # Both ends of an edge become 64 bits wide while the arrays are there.
+            stored + 24 * manifest.num_edges,
+            what=f"the graph in {escaped(str(self.path))}, read whole,",
+            instead="a method with a batch size, which reads it in parts",
+        )
+        held = {name: np.array(array) for name, array in mapped.items()}
         target = np.repeat(np.arange(manifest.num_nodes), np.diff(held["indptr"]))
         edges = np.stack([held["source"].astype(np.int64), target])
         fields: dict[str, Any] = {
