@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import numba
 import pytest
@@ -14,6 +16,7 @@ from gsebo.sparse import edge_softmax, row_expand, row_sum, sddmm, spmm
 from gsebo.sparse.kernels import numba_compile, numba_cpu
 from gsebo.sparse.kernels import numba_cpu as numba_spmm
 from gsebo.sparse.kernels.numba_compile import Variants, run_kernel
+from gsebo.tape.cpu.pack import packs_of
 
 from .patterns import large, normal
 
@@ -49,7 +52,7 @@ def same_bits(one: list[Tensor], other: list[Tensor]) -> bool:
 
 
 def test_the_cache_on_disk_keeps_the_variants_apart() -> None:
-    """It knows a kernel by file, qualified name and line, and by no option."""
+    """numba knows a kernel by file, qualified name and line, and by no option."""
     assert len(VARIANTS) == 6 + 5
     for serial, twin in VARIANTS.values():
         assert serial.py_func.__qualname__ != twin.py_func.__qualname__
@@ -57,6 +60,57 @@ def test_the_cache_on_disk_keeps_the_variants_apart() -> None:
         assert serial.py_func.__code__ is twin.py_func.__code__
         assert not serial.targetoptions.get("parallel")
         assert twin.targetoptions["parallel"]
+
+
+def compiled(folder: Path, **files: str) -> Any:
+    """The function ``kernel`` of the file ``loop``, as a new process compiles it."""
+    numba_compile._digest.cache_clear()
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    loaded: dict[str, Any] = {}
+    for name in ("helper", "loop"):
+        path = folder / f"{name}.py"
+        loaded["__name__"] = name
+        code = compile(path.read_text(), path, "exec")
+        exec(code, loaded)
+    return numba_compile.compile_kernel(loaded["kernel"])
+
+
+def test_the_cache_on_disk_follows_sources_elsewhere(tmp_path: Path) -> None:
+    helper = "from numba import njit\n@njit\ndef add(x):\n    return x + 1\n"
+    loop = "def kernel(x):\n    return add(x)\n"
+    first = compiled(tmp_path, helper=helper, loop=loop)
+    assert first(1) == 2
+    again = compiled(tmp_path)
+    assert again(1) == 2 and again.stats.cache_hits
+    # The file of the kernel itself is the same.
+    other = compiled(tmp_path, helper=helper.replace("1", "2"))
+    assert other(1) == 3 and not other.stats.cache_hits
+    assert first.py_func.__name__ == again.py_func.__name__ != other.py_func.__name__
+
+
+def test_options_and_constants_have_a_name_of_their_own() -> None:
+    def kernel(x: int) -> int:
+        return x + STEP  # type: ignore[name-defined]  # noqa: F821
+
+    ways = ({}, {"fastmath": {"nsz"}}, {"parallel": True}, {"STEP": 1}, {"STEP": 2})
+    names = [
+        numba_compile.compile_kernel(kernel, **way).py_func.__name__ for way in ways
+    ]
+    assert len(set(names)) == len(ways)
+
+
+def test_what_writes_instructions_itself_is_followed() -> None:
+    """A pack of four numbers and one of eight have one source."""
+
+    def kernel(x: Any) -> Any:
+        return load(x, 0)  # type: ignore[name-defined]  # noqa: F821
+
+    names = [
+        numba_compile.compile_kernel(kernel, load=packs_of(count).load).py_func.__name__
+        for count in (4, 8)
+    ]
+    assert names[0] != names[1]
 
 
 @pytest.mark.exact
@@ -130,6 +184,8 @@ def test_concurrent_calls_from_python_threads() -> None:
 
 WORKQUEUE = """
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 import numba, torch
 from gsebo.sparse import Pattern, spmm
 from gsebo.sparse.kernels import numba_compile

@@ -13,7 +13,11 @@ from numpy.typing import NDArray
 
 from gsebo.errors import InvalidInput
 from gsebo.sparse.dropout import Noise
-from gsebo.sparse.kernels.numba_compile import compile_twice, run_kernel
+from gsebo.sparse.kernels.numba_compile import (
+    compile_kernel,
+    compile_twice,
+    run_kernel,
+)
 from gsebo.sparse.kernels.random_bits import NUMBA_HASH
 
 # Each round halves what is left of the first order; so many mix more numbers than any
@@ -48,7 +52,7 @@ def shuffled(
     return out
 
 
-@njit(cache=True, nogil=True)
+@compile_kernel
 def _shuffle(places, length, keys, out):  # type: ignore[no-untyped-def]
     for k in range(places.shape[0]):
         number = np.int64(places[k])

@@ -7,18 +7,16 @@ where there is one, their tangents.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from gsebo.sparse.kernels.backend import Call
 from gsebo.sparse.kernels.random_bits import Drop
 from gsebo.sparse.pattern import Pattern
 from gsebo.sparse.symbol import Untraceable
-
-Call = Callable[[], Any]
 
 
 class AttentionStep(NamedTuple):

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from gsebo.sparse.features import SparseFeatures
+from gsebo.sparse.kernels.backend import Call
 from gsebo.sparse.symbol import Attend, Concat, Product, Propagate, Sum
-from gsebo.tape.backend import AttentionStep, Call, TapeKernels, tape_kernels_for
+from gsebo.tape.backend import AttentionStep, TapeKernels, tape_kernels_for
 from gsebo.tape.memory import Randomness, Results, StrengthBlocks, Weights
 from gsebo.tape.reach import Reach
 from gsebo.tape.trace import Pointwise, Step, Tape

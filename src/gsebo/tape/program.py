@@ -16,8 +16,8 @@ from torch.cuda import CUDAGraph, Event, Stream
 
 from gsebo.memory import require_memory
 from gsebo.sparse.features import SparseFeatures
+from gsebo.sparse.kernels.backend import Call
 from gsebo.sparse.symbol import Attend
-from gsebo.tape.backend import Call
 from gsebo.tape.bind import Binder
 from gsebo.tape.memory import Randomness, Results, StrengthBlocks, Weights
 from gsebo.tape.reach import Reach

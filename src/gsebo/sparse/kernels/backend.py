@@ -1,10 +1,15 @@
 """What the kernels of every kind of device can do."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor
 
 from gsebo.sparse.pattern import Pattern
+
+# A kernel with all that it reads and writes.
+Call = Callable[[], Any]
 
 
 class SparseKernels(ABC):

@@ -3,11 +3,14 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
+from functools import cache, partial
+from hashlib import sha256
+from pathlib import Path
 from threading import Lock
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from numba import config, njit, set_num_threads
 
@@ -54,29 +57,80 @@ class Variants(NamedTuple):
     parallel: Any
 
 
-def compile_twice(
-    kernel: Any, suffix: str = "", *, fastmath: Any = False, **constants: Any
-) -> Variants:
+def compile_twice(kernel: Any, *, fastmath: Any = False, **constants: Any) -> Variants:
     """Compile a loop over ``prange`` once as it is and once for many threads.
 
     Args:
         kernel: The loop.
-        suffix: Told apart from the same loop with other constants.
         fastmath: Liberties that the compiler may take.
         constants: Further global names of the loop.
     """
-    options = {"cache": True, "nogil": True, "fastmath": fastmath}
-    # The cache on disk tells functions apart by name and not by options or globals:
-    # under one name, whichever was compiled first would be loaded for all.
-    serial = _renamed(kernel, kernel.__name__ + suffix, constants)
-    parallel = _renamed(kernel, f"{kernel.__name__}{suffix}_parallel", constants)
-    return Variants(njit(**options)(serial), njit(parallel=True, **options)(parallel))
+    return Variants(
+        compile_kernel(kernel, fastmath=fastmath, **constants),
+        compile_kernel(kernel, parallel=True, fastmath=fastmath, **constants),
+    )
 
 
-def _renamed(kernel: Any, name: str, constants: dict[str, Any]) -> Any:
-    twin = FunctionType(kernel.__code__, {**kernel.__globals__, **constants}, name)
-    twin.__qualname__ = name
-    return twin
+def compile_kernel(
+    kernel: Any, *, parallel: bool = False, fastmath: Any = False, **constants: Any
+) -> Any:
+    """Compile a function, or load what was compiled of the same sources before.
+
+    numba's cache on disk tells functions apart by name, and watches only the file of
+    the function itself. So the name says what else it depends on: options, constants,
+    and the files of all functions that it calls.
+
+    Args:
+        kernel: The function.
+        parallel: Whether loops over ``prange`` are made by many threads.
+        fastmath: Liberties that the compiler may take.
+        constants: Further global names of the function.
+    """
+    names = {**kernel.__globals__, **constants}
+    twin = FunctionType(kernel.__code__, names, kernel.__name__)
+    liberties = sorted(fastmath) if isinstance(fastmath, set) else fastmath
+    parts = {f"{parallel} {liberties}"}
+    _collect(twin, parts)
+    key = sha256("\n".join(sorted(parts)).encode()).hexdigest()[:16]
+    twin.__name__ = twin.__qualname__ = f"{kernel.__name__}_{key}"
+    return njit(cache=True, nogil=True, parallel=parallel, fastmath=fastmath)(twin)
+
+
+def _collect(function: Any, parts: set[str]) -> None:
+    """Add what the compiled form of a function depends on."""
+    code = function.__code__
+    cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+    values = {name: cell.cell_contents for name, cell in cells.items()}
+    values |= {
+        name: function.__globals__[name]
+        for name in _names(code)
+        if name in function.__globals__
+    }
+    constants = {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, bool | int | float | str | np.generic)
+    }
+    own = f"{code.co_qualname} {sorted(constants.items())} {_digest(code.co_filename)}"
+    if own in parts:
+        return
+    parts.add(own)
+    for value in values.values():
+        # What numba has compiled, and what writes instructions itself.
+        plain = getattr(value, "py_func", getattr(value, "_defn", value))
+        if isinstance(plain, FunctionType):
+            _collect(plain, parts)
+
+
+def _names(code: CodeType) -> set[str]:
+    """All names that a function and those inside of it ask for."""
+    inner = (each for each in code.co_consts if isinstance(each, CodeType))
+    return set(code.co_names).union(*map(_names, inner))
+
+
+@cache
+def _digest(path: str) -> str:
+    return sha256(Path(path).read_bytes()).hexdigest()
 
 
 def run_kernel(kernel: Variants, work: int, *arguments: Any) -> None:

@@ -9,9 +9,6 @@ The sparse-dense product for the CPU, with a block of channels kept in registers
 numba's own loop over channels checks for aliasing and for a remainder at every entry,
 which makes it two to four times slower where a row has 16 channels. So the loop over
 the entries of a row is written as vector instructions; the rest is ordinary numba.
-
-Everything is in this one file because numba's cache on disk watches only the file of
-the kernel itself.
 """
 
 from typing import Any
@@ -176,9 +173,7 @@ def _everywhere(builder: Any, number: Any, vector: Any) -> Any:
 
 
 _KERNELS = {
-    width: compile_twice(
-        _spmm, f"_{width}", WIDTH=width, weighted_sum=_make_weighted_sum(width)
-    )
+    width: compile_twice(_spmm, WIDTH=width, weighted_sum=_make_weighted_sum(width))
     for width in _WIDTHS
 }
 

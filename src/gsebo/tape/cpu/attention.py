@@ -18,10 +18,11 @@ import torch
 from numba import prange
 from torch import Tensor
 
+from gsebo.sparse.kernels.backend import Call
 from gsebo.sparse.kernels.numba_compile import bind_kernel
 from gsebo.sparse.kernels.random_bits import Drop, drop_arrays
 from gsebo.sparse.pattern import Pattern
-from gsebo.tape.backend import AttentionKernels, AttentionStep, Call
+from gsebo.tape.backend import AttentionKernels, AttentionStep
 from gsebo.tape.cpu.attention_loops import (
     CHANNELS,
     HEADS,

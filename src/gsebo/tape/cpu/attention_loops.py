@@ -49,7 +49,6 @@ def compiled(
     by_head, by_channel = packs_of(heads), packs_of(channels, span)
     return compile_twice(
         loop,
-        f"_{lanes}_{heads}_{channels}_{span}_{backwards:d}{tangent_only:d}",
         LANES=lanes,
         HEADS=heads,
         CHANNELS=channels,

@@ -12,11 +12,12 @@ import torch
 from numba import prange
 from torch import Tensor
 
+from gsebo.sparse.kernels.backend import Call
 from gsebo.sparse.kernels.numba_compile import Variants, bind_kernel, compile_twice
 from gsebo.sparse.kernels.numba_cpu import spmm_kernel
 from gsebo.sparse.kernels.random_bits import NUMBA_HASH, Drop, drop_arrays
 from gsebo.sparse.pattern import Pattern
-from gsebo.tape.backend import AttentionKernels, AttentionStep, Call, TapeKernels
+from gsebo.tape.backend import AttentionKernels, AttentionStep, TapeKernels
 from gsebo.tape.cpu.attention import NumbaAttention
 from gsebo.tape.cpu.pack import exponential_of
 
@@ -148,10 +149,7 @@ def _pointwise_back(  # type: ignore[no-untyped-def]
 def _for_each_kind(kernel: Any) -> dict[str, Variants]:
     # Without any liberty for the compiler: whether it fuses a product and a sum may
     # depend on the layout of the arrays, and a replica has to equal its run alone.
-    return {
-        name: compile_twice(kernel, f"_{name}", _KIND=kind)
-        for name, kind in _KINDS.items()
-    }
+    return {name: compile_twice(kernel, _KIND=kind) for name, kind in _KINDS.items()}
 
 
 POINTWISE = _for_each_kind(_pointwise)

@@ -5,9 +5,6 @@ every time, which takes longer than the loop itself. With packs a kernel says wh
 into registers, and as nothing is left for the compiler to reorder, a kernel rounds the
 same way whether it is compiled for one thread or for many.
 
-The kernels that use packs are cached on disk by their own files: after a change here,
-those caches have to be removed by hand.
-
 The exponential of a pack of numbers or of one, on the CPU.
 
 That of the C library takes one number at a time.
