@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from gsebo.sparse import Pattern
 from gsebo.sparse.kernels.triton_schedule import (
     CLASSES,
-    TILE,
     entries_are_scattered,
     row_of_entry,
     schedule_of,
@@ -56,28 +55,6 @@ def test_segments_are_the_rows_cut_into_pieces(counts: list[int], region: int) -
         ends = [begin[k] + length[k] for k in range(first, last - 1)]
         assert begin[first + 1 : last] == ends
     assert max(length, default=0) <= CLASSES[0]
-
-
-@examples
-@given(
-    counts=st.lists(st.integers(0, 600) | st.integers(0, 40), max_size=150),
-    region=st.sampled_from([1, 3, 50, 2**10]),
-)
-def test_a_tile_holds_segments_of_one_class(counts: list[int], region: int) -> None:
-    rows = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts).long())
-    pattern = Pattern.from_positions(rows, torch.zeros_like(rows), len(counts), 1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gsebo.sparse.kernels.triton_schedule._REGION", region)
-        schedule = schedule_of(pattern)
-    of = [counts[r] for r in schedule.segments.row.tolist()]
-    at = 0
-    for first, last, rank in zip(*(t.tolist() for t in schedule.tiles), strict=True):
-        longest, shorter = CLASSES[rank], (*CLASSES[1:], -1)[rank]
-        assert (first, 0 < last - first <= TILE // longest) == (at, True)
-        assert max(schedule.segments.length[first:last].tolist()) <= longest
-        assert min(of[first:last]) > shorter
-        at = last
-    assert at == len(of)
 
 
 @pytest.mark.parametrize("build", [schedule_of, row_of_entry])

@@ -34,8 +34,8 @@ DEVICE = "cuda" if ON_GPU else "cpu"
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 TRITON = find_spec("triton") is not None
 if TRITON and (ON_GPU or INTERPRETED):
+    from gsebo.sparse.kernels import triton_segments
     from gsebo.tape.cuda import kernels as triton_tape
-    from gsebo.tape.cuda import products as triton_tape_segments
     from gsebo.tape.cuda import rows as triton_tape_chunks
 
 needs_triton = pytest.mark.skipif(
@@ -238,7 +238,7 @@ def test_rows_that_are_cut(network: str) -> None:
 def test_tiles_for_large_graphs(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton_tape, "_LITTLE", 0)
     monkeypatch.setattr(triton_tape_chunks, "_MOST", 1)
-    monkeypatch.setattr(triton_tape_segments, "_AT_ONCE", 0)
+    monkeypatch.setattr(triton_segments, "_AT_ONCE", 0)
     given = case(network)
     assert_close(given.on_triton(), given.on_cpu(), torch.float64)
 

@@ -24,8 +24,6 @@ from gsebo.sparse.pattern import Pattern
 CLASSES = (512, 256, 128, 64, 32, 16, 8)
 # Rows of the last three classes are short.
 _SHORT = CLASSES.index(32)
-# Stored positions that a program holds where there is one number per entry.
-TILE = 512
 # Rows whose segments are worked on at about the same time, whatever their class, while
 # the memory that they share is still in the cache.
 _REGION = 2**10
@@ -49,20 +47,6 @@ class Segments(NamedTuple):
     row: Tensor
 
 
-class Tiles(NamedTuple):
-    """Segments of one class that a program takes where an entry is one number.
-
-    Attributes:
-        first: First segment of each tile.
-        last: The one after its last.
-        rank: Number of the class.
-    """
-
-    first: Tensor
-    last: Tensor
-    rank: Tensor
-
-
 class SegmentSchedule(NamedTuple):
     """The segments of a pattern: parts of cut rows, other long ones, short ones.
 
@@ -70,13 +54,11 @@ class SegmentSchedule(NamedTuple):
         segments: Where they are.
         class_ends: Number of parts; with the other long ones; of all segments.
         part_begin: First part of each row that was cut, and ``num_parts`` at the end.
-        tiles: All segments, dealt out by class.
     """
 
     segments: Segments
     class_ends: tuple[int, int, int]
     part_begin: Tensor
-    tiles: Tiles
 
     @property
     def num_parts(self) -> int:
@@ -141,21 +123,7 @@ def schedule_of(pattern: Pattern) -> SegmentSchedule:
         row=row[order].to(index),
     )
     ends = (int(part_begin[-1]), size - int(short.sum()), size)
-    return SegmentSchedule(segments, ends, part_begin, _deal(group[order], rank[order]))
-
-
-def _deal(group: Tensor, rank: Tensor) -> Tiles:
-    """Tiles of segments, given the group and the class of each segment."""
-    _, size = torch.unique_consecutive(group, return_counts=True)
-    end = size.cumsum(0)
-    rank = rank[end - 1]
-    per_tile = TILE // torch.tensor(CLASSES, device=group.device)[rank]
-    tiles = (size + per_tile - 1) // per_tile
-    of = torch.arange(len(size), device=group.device).repeat_interleave(tiles)
-    number = torch.arange(len(of), device=group.device) - (tiles.cumsum(0) - tiles)[of]
-    first = (end - size)[of] + number * per_tile[of]
-    last = torch.minimum(first + per_tile[of], end[of])
-    return Tiles(first.int(), last.int(), rank[of].int())
+    return SegmentSchedule(segments, ends, part_begin)
 
 
 @per_pattern

@@ -1,284 +1,272 @@
-"""Triton programs for the softmax of rows.
+"""Triton programs for the softmax of rows: maximum and sum of exponentials of each.
 
-Where the entries of a row lie together, one program reads a row, normalises it and
-writes it. Where they are scattered, as in a transposed pattern, single numbers cost
-eight times their size and writing them more than that; so only the maximum and the sum
-of each row are kept, and a second program normalises all entries in their own order.
-
-Triton programs for one number per entry: sums of rows, dropout masks.
-
-A program is one warp that holds ``TILE`` stored positions in registers: one segment of
-the longest class, or twice as many of the next, and so on.
+What is left to do for an entry follows from those of its row, in a second pass over the
+entries in their own order: where they are scattered, as in a transposed pattern,
+writing them row by row costs eight times their size.
 """
 
 import triton
 import triton.language as tl
+from torch import Tensor
 
-from gsebo.sparse.kernels.triton_random import bits_at
+from gsebo.sparse.kernels.backend import Call
+from gsebo.sparse.kernels.triton_schedule import schedule_of
+from gsebo.sparse.kernels.triton_segments import (
+    bind_programs,
+    in_turn,
+    long_segments,
+    read_segments,
+    store_segments,
+    tiling_of,
+)
+from gsebo.sparse.pattern import Pattern
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
 # mypy: allow-untyped-calls, allow-untyped-decorators
 
-# What changes with the pattern is not worth compiling for.
-COUNTS = ["num_parts", "num_rows", "num_entries", "batch"]
+# Parts of rows that were cut, joined at a time.
+_PARTS = 128
+_COUNTS = ["num_wide", "num_segments", "num_parts", "num_rows", "score_step", "batch"]
 
 
 @triton.jit
-def read_segments(
-    segments, first, last, entries, values, LENGTH: tl.constexpr, TILE: tl.constexpr
-):
-    """Read ``TILE // LENGTH`` segments: where there is an entry, which, its value.
+def _finite(top):
+    """What to subtract: without any finite score, differences would be NaN."""
+    return tl.where(top == -float("inf"), 0, top)
 
-    A thread holds two entries of a row or more, so that what is done once for a row
-    costs less: 8 entries take 4 lanes, 64 and more take all 32. The result lies along
-    one axis, ``[depth, segment, lane]`` in this order. Along several, the compiler
-    would take the order of the axes from what it knows of the addresses, and it knows
-    nothing of ``values + entry``.
+
+@triton.jit
+def score_entries(
+    scores, row, column, place, inside, HEADS: tl.constexpr, SLOPE, LANES: tl.constexpr
+):
+    """Score of each entry, the slope that was taken, and the tangent if any.
+
+    It is the leaky ReLU of the sum of a score of the row and one of the column.
     """
-    LANES: tl.constexpr = min(LENGTH // 2, 32)
-    DEPTH: tl.constexpr = LENGTH // LANES
-    slot = tl.arange(0, TILE // DEPTH)
-    segment = first + slot // LANES
-    start = tl.load(segments.begin + segment, mask=segment < last, other=0)
-    length = tl.load(segments.length + segment, mask=segment < last, other=0)
-    offset = (tl.arange(0, DEPTH) * LANES)[:, None] + (slot % LANES)[None, :]
-    inside = tl.reshape(offset < length[None, :], [TILE])
-    position = tl.reshape(start[None, :] + offset, [TILE])
-    entry = tl.load(entries + position, mask=inside, other=0)
-    return inside, entry, tl.load(values + entry, mask=inside, other=0)
+    target = scores + row * (2 * LANES * HEADS) + place
+    source = scores + (column * 2 + 1) * (LANES * HEADS) + place
+    x = tl.load(target, mask=inside, other=0) + tl.load(source, mask=inside, other=0)
+    slope = tl.where(x > 0, tl.full(x.shape, 1, x.dtype), SLOPE)
+    change = x
+    if LANES == 2:
+        change = tl.load(target + HEADS, mask=inside, other=0)
+        change += tl.load(source + HEADS, mask=inside, other=0)
+    return x * slope, slope, change * slope
 
 
 @triton.jit
-def by_segment(number, LENGTH: tl.constexpr, TILE: tl.constexpr):
-    """``[depth, segment, lane]`` of what was read."""
-    LANES: tl.constexpr = min(LENGTH // 2, 32)
-    return tl.reshape(number, [LENGTH // LANES, TILE // LENGTH, LANES])
-
-
-@triton.jit
-def _sum_segments(
-    segments, first, last, source, target, LENGTH: tl.constexpr, TILE: tl.constexpr
-):
-    entries, values = source
-    out, parts, num_parts = target
-    _, _, value = read_segments(segments, first, last, entries, values, LENGTH, TILE)
-    total = tl.sum(tl.sum(by_segment(value, LENGTH, TILE), 0), 1)
-    segment = first + tl.arange(0, TILE // LENGTH)
-    row = tl.load(segments.row + segment, mask=segment < last, other=0)
-    tl.store(out + row, total, mask=(segment >= num_parts) & (segment < last))
-    tl.store(parts + segment, total, mask=segment < num_parts)
-
-
-@triton.jit(do_not_specialize=COUNTS)
-def row_sum_segments(
-    tiles,
-    segments,
-    entries,
-    values,
-    out,
-    parts,
-    num_parts,
-    num_rows,
-    num_entries,
-    batch,
-    CLASSES: tl.constexpr,
-    TILE: tl.constexpr,
-):
-    """Sum of the values of each segment."""
-    tile = tl.program_id(0) // batch
-    n = (tl.program_id(0) % batch).to(tl.int64)
-    source = (entries, values + n * num_entries)
-    target = (out + n * num_rows, parts + n * num_parts, num_parts)
-    first, last = tl.load(tiles.first + tile), tl.load(tiles.last + tile)
-    rank = tl.load(tiles.rank + tile)
-    for each in tl.static_range(len(CLASSES)):
-        if rank == each:
-            _sum_segments(segments, first, last, source, target, CLASSES[each], TILE)
-
-
-@triton.jit(do_not_specialize=["num_rows", "batch"])
-def expand_entries(
-    row_of_entry, x, out, num_rows, num_entries, batch, BLOCK: tl.constexpr
-):
-    """Value of its row at each entry."""
-    n = (tl.program_id(0) % batch).to(tl.int64)
-    entry = (tl.program_id(0) // batch).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = entry < num_entries
-    row = tl.load(row_of_entry + entry, mask=inside, other=0)
-    value = tl.load(x + n * num_rows + row, mask=inside, other=0)
-    tl.store(out + n * num_entries + entry, value, mask=inside)
-
-
-@triton.jit(do_not_specialize=["key0", "key1", "threshold"])
-def mask_positions(
-    out,
-    size,
-    key0: tl.int64,
-    key1: tl.int64,
-    threshold: tl.int64,
-    BLOCK: tl.constexpr,
-):
-    """Inverse keep rate where the hash of the position is below threshold, else 0."""
-    start = tl.program_id(0).to(tl.int64) * BLOCK
-    lane = tl.arange(0, BLOCK)
-    keys = (key0.to(tl.uint32), key1.to(tl.uint32))
-    h = bits_at(keys, start + lane)
-    scale = 4294967296.0 / threshold.to(tl.float64)
-    value = tl.where(h.to(tl.int64) < threshold, scale.to(out.dtype.element_ty), 0)
-    tl.store(out + start + lane, value, mask=start + lane < size)
-
-
-# mypy: allow-untyped-defs, allow-incomplete-defs
-# mypy: allow-untyped-calls, allow-untyped-decorators
-
-
-@triton.jit
-def _total(score, top):
-    """Sum of exponentials of each segment."""
-    # A part without any finite score must not turn the rest of its row to NaN.
-    shift = tl.where(top == -float("inf"), 0, top)
-    return tl.sum(tl.sum(tl.exp(score - shift[None, :, None]), 0), 1)
+def _join(top, norm, mean):
+    """Join sums along axis 1 that were taken relative to different maxima."""
+    most = tl.max(top, 1)
+    scale = tl.exp(top - _finite(most)[:, None, :])
+    return most, tl.sum(norm * scale, 1), tl.sum(mean * scale, 1)
 
 
 @triton.jit
 def _softmax_segments(
     segments,
-    first,
-    last,
-    source,
-    target,
-    LENGTH: tl.constexpr,
-    TILE: tl.constexpr,
-    SCATTERED: tl.constexpr,
-):
-    entries, scores = source
-    out, stats, part_stats, num_parts = target
-    inside, entry, score = read_segments(
-        segments, first, last, entries, scores, LENGTH, TILE
-    )
-    score = by_segment(tl.where(inside, score, -float("inf")), LENGTH, TILE)
-    top = tl.max(tl.max(score, 0), 1)
-    segment = first + tl.arange(0, TILE // LENGTH)
-    whole = (segment >= num_parts) & (segment < last)
-    if SCATTERED:
-        row = tl.load(segments.row + segment, mask=whole, other=0).to(tl.int64)
-        tl.store(stats + 2 * row, top, mask=whole)
-        tl.store(stats + 2 * row + 1, _total(score, top), mask=whole)
-    # A tile of the longest class holds one segment: all of it is a part, or none.
-    elif first >= num_parts:
-        weight = tl.exp(score - top[None, :, None])
-        weight *= (1 / tl.sum(tl.sum(weight, 0), 1))[None, :, None]
-        tl.store(out + entry, tl.reshape(weight, [TILE]), mask=inside)
-    if LENGTH == TILE:
-        part = segment < num_parts
-        tl.store(part_stats + 2 * segment, top, mask=part)
-        tl.store(part_stats + 2 * segment + 1, _total(score, top), mask=part)
-
-
-@triton.jit(do_not_specialize=COUNTS)
-def softmax_segments(
-    tiles,
-    segments,
-    entries,
+    span,
+    indices,
     scores,
-    out,
-    stats,
-    part_stats,
+    target,
+    HEADS: tl.constexpr,
+    SLOPE: tl.constexpr,
+    LANES: tl.constexpr,
+    WIDTH: tl.constexpr,
+    TILE: tl.constexpr,
+    SHARED: tl.constexpr,
+):
+    first, last = span[0], span[1]
+    out, out_row, parts, part_row = target
+    start, lane, length = read_segments(segments, span, TILE, SHARED)
+    segment = first + tl.arange(0, TILE) // SHARED
+    row = tl.load(segments.row + segment, mask=segment < last, other=0)
+    row = row.to(tl.int64)[:, None]
+    place = tl.arange(0, WIDTH)[None, :]
+    top = tl.full([TILE, WIDTH], -float("inf"), scores.dtype.element_ty)
+    norm = tl.zeros([TILE, WIDTH], dtype=scores.dtype.element_ty)
+    mean = tl.zeros([TILE, WIDTH], dtype=scores.dtype.element_ty)
+    for offset in range(0, tl.max(length, 0), SHARED):
+        stored = offset + lane < length
+        index = tl.load(indices + start + offset + lane, mask=stored, other=0)
+        index = index.to(tl.int64)[:, None]
+        inside = stored[:, None] & (place < HEADS)
+        if LANES == 0:
+            x = tl.load(scores + index * HEADS + place, mask=inside, other=0)
+            change = x
+        else:
+            x, _slope, change = score_entries(
+                scores, row, index, place, inside, HEADS, SLOPE, LANES
+            )
+        x = tl.where(inside, x, -float("inf"))
+        most = tl.maximum(top, x)
+        shift = _finite(most)
+        power = tl.where(inside, tl.exp(x - shift), 0)
+        scale = tl.exp(top - shift)
+        norm = norm * scale + power
+        if LANES == 2:
+            mean = mean * scale + power * change
+        top = most
+    shape: tl.constexpr = [TILE // SHARED, SHARED, WIDTH]
+    top, norm, mean = _join(
+        tl.reshape(top, shape), tl.reshape(norm, shape), tl.reshape(mean, shape)
+    )
+    store_segments(segments, span, top, target, place, HEADS, False)
+    target = (out + HEADS, out_row, parts + HEADS, part_row)
+    store_segments(segments, span, norm, target, place, HEADS, False)
+    target = (out + 2 * HEADS, out_row, parts + 2 * HEADS, part_row)
+    store_segments(segments, span, mean, target, place, HEADS, False)
+
+
+@triton.jit(do_not_specialize=_COUNTS)
+def softmax_segments(
+    segments,
+    indices,
+    scores,
+    sums,
+    parts,
+    num_wide,
+    num_segments,
     num_parts,
     num_rows,
-    num_entries,
+    score_step,
     batch,
-    CLASSES: tl.constexpr,
+    HEADS: tl.constexpr,
+    SLOPE: tl.constexpr,
+    LANES: tl.constexpr,
+    WIDTH: tl.constexpr,
     TILE: tl.constexpr,
-    SCATTERED: tl.constexpr,
+    SHARED: tl.constexpr,
 ):
-    """Softmax of whole rows, or their maximum and sum; those of parts of cut rows."""
-    tile = tl.program_id(0) // batch
+    """Maximum, sum of exponentials, and sum of tangents so weighted of each segment.
+
+    Scores are those of nodes, with so many lanes, and ``indices`` are columns; or, with
+    ``LANES`` 0, they are those of entries, and ``indices`` are these.
+    """
     n = (tl.program_id(0) % batch).to(tl.int64)
-    source = (entries, scores + n * num_entries)
-    target = (
-        out + n * num_entries,
-        stats + 2 * n * num_rows,
-        part_stats + 2 * n * num_parts,
-        num_parts,
-    )
-    first, last = tl.load(tiles.first + tile), tl.load(tiles.last + tile)
-    rank = tl.load(tiles.rank + tile)
-    for each in tl.static_range(len(CLASSES)):
-        if rank == each:
-            _softmax_segments(
-                segments, first, last, source, target, CLASSES[each], TILE, SCATTERED
-            )
+    tile = tl.program_id(0) // batch
+    scores += n * score_step
+    sums += n * num_rows * (3 * HEADS)
+    parts += n * num_parts * (3 * HEADS)
+    target = (sums, 3 * HEADS, parts, 3 * HEADS)
+    if tile < num_wide:
+        span = (tile, num_wide, num_parts)
+        _softmax_segments(
+            segments, span, indices, scores, target, HEADS,
+            SLOPE, LANES, WIDTH, TILE, TILE,
+        )  # fmt: skip
+    else:
+        span = (num_wide + (tile - num_wide) * (TILE // SHARED), num_segments, 0)
+        _softmax_segments(
+            segments, span, indices, scores, target, HEADS,
+            SLOPE, LANES, WIDTH, TILE, SHARED,
+        )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["num_parts", "num_rows", "batch"])
-def softmax_cut_rows(
-    part_begin, row, part_stats, stats, num_parts, num_rows, batch, TILE: tl.constexpr
-):
-    """Maximum and sum of each row that was cut, from those of its parts."""
-    cut = tl.program_id(0) // batch
-    n = (tl.program_id(0) % batch).to(tl.int64)
-    part_stats += 2 * n * num_parts
-    start, stop = tl.load(part_begin + cut), tl.load(part_begin + cut + 1)
-    top = tl.full([TILE], -float("inf"), dtype=stats.dtype.element_ty)
-    for first in range(start, stop, TILE):
-        part = first + tl.arange(0, TILE)
-        found = tl.load(part_stats + 2 * part, part < stop, other=-float("inf"))
-        top = tl.maximum(top, found)
-    row_top = tl.max(top, 0)
-    total = tl.zeros([TILE], dtype=stats.dtype.element_ty)
-    for first in range(start, stop, TILE):
-        part = first + tl.arange(0, TILE)
-        found = tl.load(part_stats + 2 * part, part < stop, other=-float("inf"))
-        share = tl.load(part_stats + 2 * part + 1, part < stop, other=0)
-        total += tl.where(part < stop, share * tl.exp(found - row_top), 0)
-    stats += 2 * (n * num_rows + tl.load(row + start))
-    tl.store(stats, row_top)
-    tl.store(stats + 1, tl.sum(total, 0))
-
-
-@triton.jit(do_not_specialize=["num_parts", "num_rows", "num_entries", "batch"])
-def softmax_parts(
-    segments,
-    entries,
-    scores,
-    out,
-    stats,
+def join_parts(
+    part_begin,
+    row_of_segment,
+    parts,
+    sums,
     num_parts,
     num_rows,
-    num_entries,
     batch,
-    LENGTH: tl.constexpr,
+    HEADS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    TILE: tl.constexpr,
 ):
-    """Softmax of the parts of cut rows, from the maximum and the sum of the row."""
-    part = tl.program_id(0) // batch
+    """The same for the rows that were cut, from their parts."""
     n = (tl.program_id(0) % batch).to(tl.int64)
-    scores += n * num_entries
-    stats += 2 * (n * num_rows + tl.load(segments.row + part))
-    inside, entry, score = read_segments(
-        segments, part, num_parts, entries, scores, LENGTH, LENGTH
+    cut = tl.program_id(0) // batch
+    start, stop = tl.load(part_begin + cut), tl.load(part_begin + cut + 1)
+    parts += n * num_parts * (3 * HEADS)
+    place = tl.arange(0, WIDTH)[None, :]
+    top = tl.full([TILE, WIDTH], -float("inf"), sums.dtype.element_ty)
+    norm = tl.zeros([TILE, WIDTH], dtype=sums.dtype.element_ty)
+    mean = tl.zeros([TILE, WIDTH], dtype=sums.dtype.element_ty)
+    for first in range(start, stop, TILE):
+        part = (first + tl.arange(0, TILE)).to(tl.int64)[:, None]
+        inside = (part < stop) & (place < HEADS)
+        at = parts + part * (3 * HEADS) + place
+        found = tl.load(at, mask=inside, other=-float("inf"))
+        most = tl.maximum(top, found)
+        shift = _finite(most)
+        scale, new = tl.exp(top - shift), tl.exp(found - shift)
+        norm = norm * scale + new * tl.load(at + HEADS, mask=inside, other=0)
+        mean = mean * scale + new * tl.load(at + 2 * HEADS, mask=inside, other=0)
+        top = most
+    shape: tl.constexpr = [1, TILE, WIDTH]
+    top, norm, mean = _join(
+        tl.reshape(top, shape), tl.reshape(norm, shape), tl.reshape(mean, shape)
     )
-    weight = tl.exp(score - tl.load(stats)) / tl.load(stats + 1)
-    tl.store(out + n * num_entries + entry, weight, mask=inside)
+    row = tl.load(row_of_segment + start).to(tl.int64)
+    to = sums + (n * num_rows + row) * (3 * HEADS) + place
+    tl.store(to, top, mask=place < HEADS)
+    tl.store(to + HEADS, norm, mask=place < HEADS)
+    tl.store(to + 2 * HEADS, mean, mask=place < HEADS)
 
 
-@triton.jit(do_not_specialize=["num_rows", "batch"])
-def softmax_entries(
-    row_of_entry,
-    scores,
-    out,
-    stats,
-    num_rows,
-    num_entries,
-    batch,
-    BLOCK: tl.constexpr,
-):
-    """Softmax of all entries, from the maximum and the sum of their rows."""
-    n = (tl.program_id(0) % batch).to(tl.int64)
-    entry = (tl.program_id(0) // batch).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = entry < num_entries
-    row = n * num_rows + tl.load(row_of_entry + entry, mask=inside, other=0)
-    score = tl.load(scores + n * num_entries + entry, mask=inside, other=0)
-    top = tl.load(stats + 2 * row, mask=inside, other=0)
-    total = tl.load(stats + 2 * row + 1, mask=inside, other=1)
-    tl.store(out + n * num_entries + entry, tl.exp(score - top) / total, mask=inside)
+def bind_softmax_sums(
+    pattern: Pattern,
+    indices: Tensor,
+    scores: Tensor,
+    sums: Tensor,
+    *,
+    lanes: int,
+    slope: float = 1.0,
+) -> Call:
+    """Maximum, sum of exponentials and weighted tangents of each row.
+
+    Args:
+        pattern: With the rows.
+        indices: Where each stored position has its score: its column, or its entry.
+        scores: Of nodes, ``[replicas, columns, 2, lanes, heads]``, or of entries,
+            ``[replicas, entries]``.
+        sums: ``[replicas, rows, 3 * heads]``.
+        lanes: Of the scores of nodes; 0 for scores of entries.
+        slope: Of the leaky ReLU of scores of nodes.
+    """
+    replicas, _, heads = sums.shape
+    heads //= 3
+    schedule = schedule_of(pattern)
+    width: int = triton.next_power_of_2(heads)
+    tiling = tiling_of(schedule, width, replicas, scores.element_size() // 4)
+    parts = scores.new_empty(replicas, schedule.num_parts, 3 * heads)
+    over_segments = bind_programs(
+        softmax_segments,
+        tiling.programs,
+        schedule.segments,
+        indices,
+        scores,
+        sums,
+        parts,
+        long_segments(schedule),
+        schedule.class_ends[-1],
+        schedule.num_parts,
+        pattern.num_rows,
+        scores[0].numel(),
+        replicas,
+        HEADS=heads,
+        SLOPE=slope,
+        LANES=lanes,
+        WIDTH=width,
+        TILE=tiling.tile,
+        SHARED=tiling.lanes,
+        num_warps=tiling.warps,
+    )
+    over_parts = bind_programs(
+        join_parts,
+        schedule.num_cut * replicas,
+        schedule.part_begin,
+        schedule.segments.row,
+        parts,
+        sums,
+        schedule.num_parts,
+        pattern.num_rows,
+        replicas,
+        HEADS=heads,
+        WIDTH=width,
+        TILE=max(_PARTS // width, 1),
+    )
+    return in_turn(over_segments, over_parts)

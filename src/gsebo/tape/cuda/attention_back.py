@@ -17,9 +17,24 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from gsebo.sparse.kernels.backend import Call
 from gsebo.sparse.kernels.triton_random import drop_keys, kept
 from gsebo.sparse.kernels.triton_schedule import schedule_of
-from gsebo.tape.backend import AttentionKernels, AttentionStep, Call
+from gsebo.sparse.kernels.triton_segments import (
+    bind_parts,
+    bind_programs,
+    bind_sums,
+    blocks_of,
+    in_turn,
+    long_segments,
+    read_segments,
+    steps_of,
+    store_segments,
+    tile_width,
+    tiles_of,
+    tiling_of,
+)
+from gsebo.tape.backend import AttentionKernels, AttentionStep
 from gsebo.tape.cuda.attention import (
     NUMBERS,
     TALLEST,
@@ -33,24 +48,7 @@ from gsebo.tape.cuda.attention import (
     width_of_heads,
 )
 from gsebo.tape.cuda.heads import dot_heads
-from gsebo.tape.cuda.products import (
-    bind_parts,
-    bind_sums,
-    long_segments,
-    read_segments,
-    store_segments,
-    tiling_of,
-)
-from gsebo.tape.cuda.rows import (
-    bind_chunk_sums,
-    bind_programs,
-    blocks_of,
-    chunks_of,
-    in_turn,
-    steps_of,
-    tile_width,
-    tiles_of,
-)
+from gsebo.tape.cuda.rows import bind_chunk_sums, chunks_of
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
 # mypy: allow-untyped-calls, allow-untyped-decorators

@@ -8,7 +8,7 @@ the compiled programs, which so know how numbers are aligned.
 import triton
 import triton.language as tl
 
-from gsebo.tape.cuda.products import read_segments, store_segments
+from gsebo.sparse.kernels.triton_segments import read_segments, store_segments
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
 # mypy: allow-untyped-calls, allow-untyped-decorators

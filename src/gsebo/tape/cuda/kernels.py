@@ -17,25 +17,28 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from gsebo.sparse.kernels.backend import Call
 from gsebo.sparse.kernels.random_bits import Drop
 from gsebo.sparse.kernels.triton_random import drop_keys, drop_tensors, kept
 from gsebo.sparse.kernels.triton_schedule import schedule_of
-from gsebo.sparse.pattern import Pattern
-from gsebo.tape.backend import AttentionKernels, AttentionStep, Call, TapeKernels
-from gsebo.tape.cuda.attention_back import TritonAttention
-from gsebo.tape.cuda.products import bind_sums, dot_entries
-from gsebo.tape.cuda.rows import (
-    bind_chunk_sums,
+from gsebo.sparse.kernels.triton_segments import (
+    bind_dots,
     bind_programs,
+    bind_sums,
     blocks_of,
-    chunks_of,
-    cross_entropy_rows,
-    drop_stored,
     in_turn,
-    is_aligned,
     steps_of,
     tile_width,
     tiles_of,
+)
+from gsebo.sparse.pattern import Pattern
+from gsebo.tape.backend import AttentionKernels, AttentionStep, TapeKernels
+from gsebo.tape.cuda.attention_back import TritonAttention
+from gsebo.tape.cuda.rows import (
+    bind_chunk_sums,
+    chunks_of,
+    cross_entropy_rows,
+    drop_stored,
     widen_rows,
 )
 
@@ -225,8 +228,6 @@ def pointwise_back_rows(
 # many programs share it, and more where starting programs would cost.
 _FEW, _MANY = 512, 2048
 _LITTLE = 2**20
-# Every thread holds the indices of several rows of a tile: more would not fit.
-_TALLEST = 128
 
 
 def _bias_arguments(bias: tuple[Tensor, Tensor] | None, like: Tensor) -> Any:
@@ -254,28 +255,7 @@ class _TritonTape(TapeKernels):
         return bind_sums(schedule, pattern.columns, pattern.entries, values, x, out)
 
     def dots(self, pattern: Pattern, a: Tensor, b: Tensor, out: Tensor) -> Call:
-        replicas, _, lanes, channels = a.shape
-        aligned = is_aligned(a) and is_aligned(b)
-        width = min(tile_width(channels), 32 if aligned else 16)
-        tile = min((2 * _FEW if aligned else _FEW) // width, _TALLEST)
-        return bind_programs(
-            dot_entries,
-            tiles_of(pattern.num_entries, tile) * replicas,
-            pattern.rows,
-            pattern.columns,
-            pattern.entries,
-            a,
-            steps_of(a),
-            b,
-            steps_of(b),
-            out,
-            pattern.num_entries,
-            channels,
-            replicas,
-            LANES=lanes,
-            WIDTH=width,
-            TILE=tile,
-        )
+        return bind_dots(pattern, a, b, out, add=True)
 
     def widen(self, number: Tensor, tangent: Tensor, out: Tensor) -> Call:
         replicas, rows, channels = number.shape

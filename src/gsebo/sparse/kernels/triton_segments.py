@@ -1,32 +1,94 @@
-"""Triton programs for products with a sparse matrix, on slices of wider memory.
+"""Triton programs over the segments and entries of a sparse matrix, and their launch.
 
-Those of ``triton_products`` read and write whole matrices. Here rows may lie apart, so
-that tangents can be propagated alone and gradients by weights go where they belong
-without a copy; and where there are too few rows to fill the device, more lanes share a
-row. How rows are cut is the same.
+Rows of what they read and write may lie apart, so that tangents can be propagated alone
+and gradients by weights go where they belong without a copy. Where there are too few
+rows to fill the device, more lanes share a row. Nothing is added by atomics.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from gsebo.sparse.kernels.backend import Call
 from gsebo.sparse.kernels.triton_schedule import SegmentSchedule
-from gsebo.tape.backend import Call
-from gsebo.tape.cuda.rows import (
-    bind_programs,
-    blocks_of,
-    in_turn,
-    registers_of,
-    steps_of,
-    tile_width,
-    tiles_of,
-)
+from gsebo.sparse.pattern import Pattern
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
 # mypy: allow-untyped-calls, allow-untyped-decorators
+
+# Channels of a row that one program takes at most.
+_MOST_CHANNELS = 128
+
+
+def bind_programs(
+    kernel: Any, programs: int, *arguments: Any, **constants: Any
+) -> Call:
+    """Return the call that starts ``programs`` programs of a kernel."""
+    if programs == 0:
+        return _nothing
+    launch = kernel[(programs,)]
+    like = next(each for each in arguments if isinstance(each, Tensor))
+
+    def call() -> None:
+        with torch.cuda.device_of(like):
+            launch(*arguments, **constants)
+
+    return call
+
+
+def in_turn(*calls: Call) -> Call:
+    """Return one call that makes several, one after the other."""
+    needed = [call for call in calls if call is not _nothing]
+    if len(needed) == 1:
+        return needed[0]
+
+    def call_all() -> None:
+        for call in needed:
+            call()
+
+    return call_all
+
+
+def tile_width(channels: int) -> int:
+    """Width of a tile over so many channels."""
+    power: int = triton.next_power_of_2(max(channels, 1))
+    return min(power, _MOST_CHANNELS)
+
+
+def blocks_of(channels: int) -> int:
+    """Number of tiles side by side."""
+    return tiles_of(channels, tile_width(channels))
+
+
+def tiles_of(size: int, tile: int) -> int:
+    """Number of tiles that cover ``size``."""
+    return -(-size // tile)
+
+
+def steps_of(x: Tensor) -> tuple[int, ...]:
+    """Distances along all axes but the last; none along a batch of one."""
+    first = x.stride(0) if x.shape[0] > 1 else 0
+    return first, *x.stride()[1:-1]
+
+
+def is_aligned(x: Tensor) -> bool:
+    """Whether kernels read rows of it several numbers at a time."""
+    # Of integers that a kernel is called with it knows whether 16 divides them.
+    sizes = (*steps_of(x), x.shape[-1])
+    return x.data_ptr() % 16 == 0 and all(size % 16 == 0 for size in sizes)
+
+
+def registers_of(x: Tensor) -> int:
+    """Registers for each number of a tile: its own, and those of its address."""
+    return max(x.element_size() // 4, 1) * (1 if is_aligned(x) else 2)
+
+
+def _nothing() -> None:
+    """Start no programs."""
+
 
 _COUNTS = ["num_wide", "num_segments", "num_parts", "value_step", "batch"]
 
@@ -212,11 +274,12 @@ def dot_entries(
     num_entries,
     channels,
     batch,
+    ADD: tl.constexpr,
     LANES: tl.constexpr,
     WIDTH: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """Add ``a[row] . b[column]``, or with two lanes its tangent, to entries."""
+    """``a[row] . b[column]`` of entries, or with two lanes its tangent."""
     work = tl.program_id(0)
     n = (work % batch).to(tl.int64)
     position = (work // batch).to(tl.int64) * TILE + tl.arange(0, TILE)
@@ -238,7 +301,9 @@ def dot_entries(
             right = tl.load(b + place, mask=inside, other=0)
             total += left * right
     to = out + n * num_entries + entry
-    found = tl.sum(total, 1) + tl.load(to, mask=stored, other=0)
+    found = tl.sum(total, 1)
+    if ADD:
+        found += tl.load(to, mask=stored, other=0)
     tl.store(to, found, mask=stored)
 
 
@@ -366,6 +431,43 @@ def bind_parts(
         ADD=add,
         WIDTH=width,
         TILE=_PARTS // width,
+    )
+
+
+def bind_dots(
+    pattern: Pattern, a: Tensor, b: Tensor, out: Tensor, *, add: bool
+) -> Call:
+    """``out[entry] = a[row] . b[column]``, or with two lanes its tangent.
+
+    Args:
+        pattern: Positions of the entries.
+        a: ``[replicas or 1, rows, lanes, channels]``, may be a slice with whole rows.
+        b: ``[replicas or 1, columns, lanes, channels]``, likewise.
+        out: ``[replicas, entries]``.
+        add: Whether to add to ``out``.
+    """
+    lanes, channels = a.shape[2:]
+    aligned = is_aligned(a) and is_aligned(b)
+    width = min(tile_width(channels), 32 if aligned else 16)
+    tile = min((2 if aligned else 1) * _MANY_ROWS // width, _TALLEST)
+    return bind_programs(
+        dot_entries,
+        tiles_of(pattern.num_entries, tile) * out.shape[0],
+        pattern.rows,
+        pattern.columns,
+        pattern.entries,
+        a,
+        steps_of(a),
+        b,
+        steps_of(b),
+        out,
+        pattern.num_entries,
+        channels,
+        out.shape[0],
+        ADD=add,
+        LANES=lanes,
+        WIDTH=width,
+        TILE=tile,
     )
 
 
