@@ -1,12 +1,11 @@
 """Parameters of methods, and names of things, as Python hands them in."""
 
-from inspect import signature
 from pathlib import Path
-from typing import Any, final
+from typing import Any, final, get_type_hints
 
 from hypothesis import strategies as st
 from tests.methods.examples import quick
-from tests.methods.parameter_kinds import BAD, KINDS
+from tests.methods.parameter_kinds import bad_values
 from torch_geometric.data import Data
 
 from fuzz.damage import JUNK, NUMBERS, REALS, TEXTS
@@ -17,6 +16,7 @@ from gsebo.data.formats.folder import GraphFolder
 from gsebo.experiments import Store
 from gsebo.experiments.recipe import load_recipe
 from gsebo.methods import METHODS
+from gsebo.methods.parameters import alternatives, declared_parameters
 from gsebo.nn import BACKBONES
 
 # So many steps are allowed, and take long.
@@ -24,15 +24,7 @@ _LONG = (10**6, 1_000_000.0)
 _CHOICES = [*METHODS, *BACKBONES, "GIN", "GATv2", "adam", "sgd", "momentum", "reverse"]
 _CHOICES += ["paper", "loss", "accuracy", "holdout", "val", "auto", "cpu", "cuda:99"]
 _USUAL = st.integers(0, 4) | st.floats(0, 1) | st.sampled_from(_CHOICES) | st.booleans()
-# By the first word of what is said of a parameter's kind.
-_FITS = {
-    "count": st.integers(1, 4),
-    "rate": st.floats(0, 1),
-    "positive": st.floats(0.01, 10),
-    "share": st.floats(0, 0.9),
-    "flag": st.booleans(),
-    "seed": st.integers(0, 9),
-}
+_FITS = {int: st.integers(1, 4), float: st.floats(0.01, 0.9), bool: st.booleans()}
 _VALUES = (
     NUMBERS.filter(lambda value: value not in _LONG)
     | REALS.filter(lambda value: value not in _LONG)
@@ -53,12 +45,13 @@ class Parameters(Target):
     def draw(self, draw: Draw) -> Any:
         """Draw a method and some of its parameters."""
         name = draw(st.sampled_from(sorted(METHODS)))
-        known = sorted(signature(METHODS[name].estimator).parameters)
+        declared = declared_parameters(METHODS[name].estimator)
+        plain = get_type_hints(METHODS[name].estimator.__init__)
         changes = {}
         for _ in range(draw(st.sampled_from([1, 1, 2]))):
-            key = draw(st.sampled_from(known))
-            bad = st.sampled_from([*BAD.get(KINDS.get(key, ""), ()), None])
-            fits = _FITS.get(KINDS.get(key, "").split(" ")[0], _USUAL)
+            key = draw(st.sampled_from(sorted(declared)))
+            bad = st.sampled_from([*bad_values(key, declared[key]), None])
+            fits = _FITS.get(alternatives(plain[key])[0], _USUAL)
             kinds = [fits, fits, fits, _USUAL, _VALUES, bad]
             changes[key] = draw(draw(st.sampled_from(kinds)))
         if draw(st.integers(0, 9)):

@@ -14,7 +14,7 @@ from gsebo.bilevel import (
     Unrolled,
     adam,
     begin,
-    check_hypergradient,
+    check_problem,
 )
 from gsebo.bilevel.derivatives import first_derivatives
 from gsebo.graph.arrays import GraphArrays
@@ -85,7 +85,7 @@ def test_the_hypergradient_is_that_of_finite_differences(
 ) -> None:
     graph = batches(name, structure, count=2)
     plan = graph.plan(TRAIN, VAL, number=0, steps=range(STEPS))
-    check_hypergradient(
+    check_problem(
         plan.problem(looking(ARRAYS, graph.structure)),
         adam(0.05),
         initial_weights(graph),
@@ -111,7 +111,7 @@ def test_a_pyg_model_too() -> None:
         somewhere(graph, plan.ids),
         STEPS,
     )
-    check = check_hypergradient(
+    check = check_problem(
         *arguments, hypergradient=Summed(), directions=1, epsilon=1e-5
     )
     check.raise_if_worse_than(1e-6)

@@ -1,156 +1,60 @@
-"""Of which kind every parameter of every method is, and what none of a kind takes."""
+"""What no parameter of a kind takes, derived from how each is declared."""
 
 import math
-from typing import Any
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import numpy as np
+from msgspec import Meta
 
-_NAMES = ("nonsense", 3, None, ["adam"], b"adam", "")
+from gsebo.methods.parameters import alternatives
+
+_NAMES = ("nonsense", "cosine,cosine", 3, None, ["adam"], b"adam", "")
+_FLAGS = (1, 0, "yes", None)
+_OPTIONS = ({"no_such_option": 1}, "heads", 3, {3: 4}, ["heads"])
 # Beyond what there can be of anything, and what Python refuses to write out.
-_ABSURD = (2**31, 10**12, np.int64(2**62), 10**18, 10**5000)
+_ABSURD = (2**31, 10**12, np.int64(2**62), 10**18, 2**63, 10**5000)
+_NO_NUMBERS = ("a", None, True, False, [3], [0.1], math.nan, math.inf, -math.inf)
+# No evidence at all is fine.
+_MEANT = {"evidence": ("",)}
 
-BAD: dict[str, tuple[Any, ...]] = {
-    "count": (0, -1, 1.5, 3.0, "a", None, True, math.nan, [3], *_ABSURD),
-    "count or none": (0, -1, 1.5, 3.0, "a", True, math.nan, [3], *_ABSURD),
-    "count from 0 or none": (-1, 1.5, "a", True, math.nan, [3], *_ABSURD),
-    "count from 0": (-1, 1.5, "a", None, True, math.nan, [3], *_ABSURD),
-    "rate": (-0.1, math.nan, math.inf, "a", None, True, [0.1]),
-    "rate or none": (-0.1, math.nan, math.inf, "a", True, [0.1]),
-    "positive": (0, -0.1, math.nan, math.inf, "a", None, True, [0.1]),
-    "share below 1": (1.0, 1.5, -0.1, math.nan, "a", None, True),
-    "share": (1.5, -0.1, math.nan, "a", None, True),
-    "from -1 to 0": (-1.5, 0.1, math.nan, "a", None, False, [0.0]),
-    "from 1 to 2": (0.5, 2.5, math.nan, "a", None, True, [1.0]),
-    "between 0 and 1": (0, 1, -0.1, math.nan, "a", None, True, [0.1]),
-    "between 0 and 1, or none": (0, 1, -0.1, math.nan, "a", True, [0.1]),
-    "flag": (1, 0, "yes", None),
-    "choice": _NAMES,
-    "names": ("nonsense", "cosine,cosine", 3, None, ["cosine"], b"cosine"),
-    "seed": (-1, 1.5, "a", True, 2**63, math.nan),
-    "options": ({"no_such_option": 1}, "heads", 3, {3: 4}, ["heads"]),
-}
 
-KINDS: dict[str, str] = {
-    "add_share": "share below 1",
-    "alpha": "share",
-    "average_after": "count",
-    "backbone": "choice",
-    "backbone_options": "options",
-    "batch_nodes": "count",
-    "batch_size": "count or none",
-    "batches_per_step": "count",
-    "beta": "rate",
-    "candidates": "count from 0",
-    "compat": "flag",
-    "conf_add": "share below 1",
-    "conf_remove": "share below 1",
-    "connectivity": "rate",
-    "consistency_weight": "rate",
-    "delta": "share below 1",
-    "device": "choice",
-    "direct_term": "flag",
-    "directed": "flag",
-    "drop_rate": "share below 1",
-    "dropout": "share below 1",
-    "edge_channels": "count",
-    "edge_prior": "between 0 and 1, or none",
-    "embedding_dropout": "share below 1",
-    "epsilon": "share below 1",
-    "evaluate_every": "count",
-    "evidence": "names",
-    "features": "choice",
-    "final_lr": "rate",
-    "gamma": "from -1 to 0",
-    "graph_dropout": "share below 1",
-    "graph_skip": "share",
-    "hidden_channels": "count",
-    "hypergradient": "choice",
-    "init_temperature": "rate",
-    "inner_lr": "rate",
-    "inner_optimizer": "choice",
-    "initial_strength": "choice",
-    "inner_patience": "count",
-    "inner_share": "share below 1",
-    "inner_steps": "count",
-    "l0_weight": "rate",
-    "label_use": "choice",
-    "learn_self_loops": "flag",
-    "low_rank": "rate",
-    "max_episodes": "count",
-    "max_epochs": "count",
-    "max_inner_steps": "count",
-    "max_iterations": "count",
-    "max_norm": "positive",
-    "max_outer_steps": "count",
-    "max_rounds": "count",
-    "method": "choice",
-    "method_options": "options",
-    "methods": "choice",
-    "nonlink_share": "share below 1",
-    "nuclear_every": "count",
-    "nuclear_weight": "rate",
-    "num_add": "count from 0 or none",
-    "num_folds": "count",
-    "num_heads": "count",
-    "num_layers": "count",
-    "num_neighbours": "count",
-    "num_remove": "count from 0 or none",
-    "num_singular_values": "count",
-    "order": "choice",
-    "other_prior": "between 0 and 1",
-    "outer_decay": "rate",
-    "outer_lr": "rate",
-    "outer_optimizer": "choice",
-    "outer_step": "choice",
-    "pair_channels": "count or none",
-    "passes": "count",
-    "patience": "count",
-    "per_layer": "flag",
-    "posterior_temperature": "positive",
-    "predictions": "choice",
-    "predictor": "choice",
-    "predictor_dim": "count",
-    "predictor_epochs": "count",
-    "predictor_hidden": "count",
-    "predictor_lr": "rate",
-    "predictor_scaling": "choice",
-    "pretrain_edge_epochs": "count from 0",
-    "pretrain_weight_epochs": "count from 0",
-    "prior": "choice",
-    "prior_temperature": "positive",
-    "random_iterations": "count",
-    "power_iterations": "count",
-    "random_state": "seed",
-    "refit": "flag",
-    "refit_epochs": "count",
-    "refit_every": "count",
-    "refit_iterations": "count",
-    "remove_share": "share below 1",
-    "renormalise": "flag",
-    "residual": "flag",
-    "sampler": "choice",
-    "samples": "count",
-    "scorer_channels": "count",
-    "scorer_decay": "share below 1",
-    "select_by": "choice",
-    "smoothness": "rate",
-    "sparsity": "rate",
-    "shared_dropout": "flag",
-    "shard_strengths": "flag",
-    "shrinkage": "share below 1",
-    "stop_on": "choice",
-    "structure": "choice",
-    "structure_lr": "rate",
-    "supervision": "rate",
-    "temperature": "positive",
-    "temperature_decay": "share below 1",
-    "test_samples": "count",
-    "tied": "flag",
-    "tolerance": "rate",
-    "update_ratio": "share",
-    "warmup": "rate",
-    "warmup_epochs": "count",
-    "trust_radius": "share below 1",
-    "weight_decay": "rate",
-    "zeta": "from 1 to 2",
-}
+def bad_values(name: str, declared: Any) -> list[Any]:
+    """Values that a parameter must refuse.
+
+    Raises:
+        LookupError: Nothing is known of such a declaration.
+    """
+    kinds = [kind for kind in alternatives(declared) if kind is not NoneType]
+    allowed = _MEANT.get(name, ())
+    if NoneType in alternatives(declared):
+        allowed = (*allowed, None)
+    bad = _refused_by_all(kinds[0])
+    return [value for value in bad if value not in allowed]
+
+
+def _refused_by_all(kind: Any) -> tuple[Any, ...]:
+    """What neither this kind takes nor, for a text, any object instead of a name."""
+    origin = get_origin(kind)
+    if origin is Annotated:
+        return _outside(*get_args(kind))
+    if origin is Literal or kind is str:
+        return _NAMES
+    if origin is dict:
+        return _OPTIONS
+    if kind is bool:
+        return _FLAGS
+    raise LookupError(f"which values are bad for {kind}?")
+
+
+def _outside(number: type, limits: Meta) -> tuple[Any, ...]:
+    if number is int:
+        least, most = limits.ge, limits.le
+        above = (most + 1, *(value for value in _ABSURD if value > most))
+        return (least - 1, -1, 1.5, 3.0, *above, *_NO_NUMBERS)
+    assert number is float
+    low = [limits.gt] if limits.ge is None else [limits.ge - 0.1, limits.ge - 0.5]
+    high = [] if limits.lt is None else [limits.lt, limits.lt + 0.5]
+    if limits.le is not None:
+        high = [limits.le + max(0.5, abs(limits.le))]
+    return (*low, low[0] - 0.1, *high, 10**5000, *_NO_NUMBERS)

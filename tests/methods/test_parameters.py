@@ -1,30 +1,36 @@
 """A parameter that cannot be used is one sentence, and nothing is fitted."""
 
 import math
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 import pytest
 import torch
+from msgspec import Meta
 from sklearn.exceptions import NotFittedError
 from torch_geometric.data import Data
 
 from gsebo import GSEBO, InvalidInput, memory
 from gsebo.methods import METHODS, GraphClassifier
-from gsebo.methods.parameters import most_of
+from gsebo.methods.parameters import (
+    Depth,
+    OptionalSeed,
+    Positive,
+    Rate,
+    ShareBelowOne,
+    Width,
+    declared_parameters,
+    require_declared,
+)
+from gsebo.schema import Share
 
 from .examples import NAMES, quick, small_graph
-from .parameter_kinds import BAD, KINDS
+from .parameter_kinds import bad_values
 
 
 @pytest.fixture(scope="module")
 def data() -> Data:
     return small_graph(20)
-
-
-def test_every_parameter_is_tried() -> None:
-    taken = {key for name in NAMES for key in METHODS[name].estimator().get_params()}
-    assert taken == set(KINDS)
 
 
 def complaint(model: GraphClassifier, data: Data) -> str:
@@ -48,14 +54,67 @@ def complaint(model: GraphClassifier, data: Data) -> str:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_bad_parameter_is_one_sentence(data: Data, name: str) -> None:
-    taken = sorted(KINDS.keys() & METHODS[name].estimator().get_params())
-    bad = [(each, value) for each in taken for value in BAD[KINDS[each]]]
+    declared = declared_parameters(METHODS[name].estimator)
+    assert set(declared) == set(METHODS[name].estimator().get_params())
+    bad = [
+        (each, value)
+        for each, kind in declared.items()
+        for value in bad_values(each, kind)
+    ]
     found = {
         f"{parameter}: {place}": complaint(quick(name, **{parameter: value}), data)
         for place, (parameter, value) in enumerate(bad)
     }
-    assert len(bad) > 20
+    assert len(bad) > 100
     assert not {case: what for case, what in found.items() if what}
+
+
+def test_a_parameter_without_limits_cannot_be_tried() -> None:
+    for declared in (int, float, int | None, list[int], Annotated[str, Meta()]):
+        with pytest.raises((LookupError, AssertionError)):
+            bad_values("size", declared)
+
+
+@pytest.mark.parametrize(
+    ("declared", "value", "expected"),
+    [
+        (Width, 0, "an integer >= 1."),
+        (Width, 2**16 + 1, "an integer from 1 to 65536."),
+        (Width | None, 2.0, "an integer >= 1."),
+        (Rate, -1, "a number from 0 to 1e+30."),
+        (ShareBelowOne, 1, "0 <= it < 1."),
+        (Share, 1.5, "0 <= it <= 1."),
+        (Positive, 0, "0 < it < 1e+30."),
+        (Annotated[float, Meta(gt=0)], math.inf, "0 < it < inf."),
+        (OptionalSeed, 2**63, "an integer >= 0, or None."),
+        (Literal["one", "other"], "none", "'one' or 'other'."),
+        (bool, 1, "True or False."),
+        (dict[str, Any] | None, {1: 2}, "a dictionary from names to values, or None."),
+    ],
+)
+def test_the_declaration_says_what_was_expected(
+    declared: Any, value: Any, expected: str
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        require_declared("it", value, declared)
+    assert str(caught.value) == f"it={value!r} given; expected {expected}"
+
+
+@pytest.mark.parametrize(
+    ("declared", "values"),
+    [
+        (Width, (1, 2**16, np.int32(7))),
+        (Width | None, (None, 1)),
+        (OptionalSeed, (None, 0, 2**63 - 1)),
+        (Rate, (0, 1e30, np.float32(0.5))),
+        (ShareBelowOne, (0, 1 - 1e-9)),
+        (Share, (0, 1)),
+        (str | type | None, ("any name", int, None)),
+    ],
+)
+def test_what_is_declared_is_taken(declared: Any, values: tuple[Any, ...]) -> None:
+    for value in values:
+        require_declared("it", value, declared)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +180,7 @@ def test_holdout_needs_two_validation_nodes(data: Data) -> None:
         {"inner_steps": 10**12},
         {"hidden_channels": 10**9},
         {"max_outer_steps": 10**18},
-        {"num_layers": most_of("num_layers") + 1},
+        {"num_layers": get_args(Depth)[1].le + 1},
         {"backbone_options": {"heads": 10**9}, "backbone": "gat"},
         {"backbone_options": {"heads": 10**18}, "backbone": "gat"},
         {"backbone_options": {"hops": 10**9}, "backbone": "magna"},

@@ -1,17 +1,16 @@
 """Amortised strengths: one learned function scores all edges, also new ones."""
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, NamedTuple, final, get_args
+from dataclasses import dataclass, replace
+from typing import NamedTuple, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
 
 from gsebo.bilevel import Hypergradient, Tree, make_hypergradient, make_optimizer
 from gsebo.data.formats.folder import GraphFolder
 from gsebo.distributed.group import Group
-from gsebo.errors import InvalidInput
 from gsebo.graph import Propagation
 from gsebo.graph.graph import Graph
 from gsebo.loader.sampler import Sampler
@@ -27,12 +26,13 @@ from gsebo.methods.label_parts import (
 )
 from gsebo.methods.outcome import Outcome, told_of
 from gsebo.methods.parameters import (
-    require_choice,
-    require_count,
-    require_count_or_zero,
-    require_flag,
-    require_not_negative,
-    require_share,
+    CountOrZero,
+    NumFolds,
+    Rate,
+    Samples,
+    ShareBelowOne,
+    SideWidth,
+    Steps,
 )
 from gsebo.methods.plain_training import (
     PlainTraining,
@@ -45,6 +45,7 @@ from gsebo.methods.schedule import loop_settings, steps_to_walk_back, work_of
 from gsebo.model.extension import AmortisedExtension
 from gsebo.model.fitted import FittedModel
 from gsebo.nn import Backbone
+from gsebo.schema import Count
 from gsebo.structure import AmortisedStrength, Predictions
 from gsebo.structure.candidates import candidate_edges
 from gsebo.structure.evidence import evidence_columns
@@ -230,7 +231,7 @@ def with_candidates(
 
 
 @final
-@dataclass(eq=False, repr=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Amortised(GraphClassifier):
     """Edge strengths by one function of both ends, learned through training.
 
@@ -241,15 +242,11 @@ class Amortised(GraphClassifier):
     by a network that never saw it. At the end fresh weights are trained on all of them,
     on the learned graph.
 
+    The network, and how its weights are trained, is said by the parameters of every
+    method: see :class:`~gsebo.methods.GraphClassifier`.
+
     Args:
-        backbone: Name, class or instance of a backbone or of a PyG model.
-        hidden_channels: Width of the hidden layers.
-        num_layers: Number of layers.
-        dropout: Rate of dropout.
         inner_steps: Inner steps per outer step (τ).
-        inner_lr: Learning rate of the weights.
-        inner_optimizer: ``"adam"``, ``"sgd"`` or ``"momentum"``.
-        weight_decay: λ of the penalty λ/2 ‖W‖².
         outer_lr: Learning rate of the function.
         outer_optimizer: ``"adam"``, ``"sgd"`` or ``"momentum"``.
         max_outer_steps: Number of outer steps, rounded up to whole rounds of all
@@ -285,46 +282,32 @@ class Amortised(GraphClassifier):
         batches_per_step: How many batches make one step; processes share them.
         shard_strengths: Give each of several processes what a share of the edges has of
             its own instead of all of it.
-        backbone_options: Further arguments of the backbone, such as ``heads``.
-        device: ``"auto"``, ``"cpu"``, ``"cuda"``.
-        random_state: Seed; ``None`` draws one.
     """
 
-    backbone: str | type | nn.Module = "gcn"
-    _: KW_ONLY
-    hidden_channels: int = 16
-    num_layers: int = 2
-    dropout: float = 0.5
-    inner_steps: int = 20
-    inner_lr: float = 0.01
-    inner_optimizer: str = "adam"
-    weight_decay: float = 5e-4
-    outer_lr: float = 0.01
+    inner_steps: Steps = 20
+    outer_lr: Rate = 0.01
     outer_optimizer: str = "adam"
-    max_outer_steps: int = 100
+    max_outer_steps: Steps = 100
     label_use: LabelUse = "folds"
-    num_folds: int = 5
-    inner_share: float = 0.7
-    scorer_channels: int = 16
+    num_folds: NumFolds = 5
+    inner_share: ShareBelowOne = 0.7
+    scorer_channels: SideWidth = 16
     evidence: str = "all"
     predictions: PredictionKind = "both"
     renormalise: bool = True
     per_layer: bool = False
     residual: bool = True
-    shrinkage: float = 0.02
-    scorer_decay: float = 0.0
-    candidates: int = 0
+    shrinkage: ShareBelowOne = 0.02
+    scorer_decay: ShareBelowOne = 0.0
+    candidates: CountOrZero = 0
     direct_term: bool = True
     hypergradient: str | Hypergradient = "reverse"
     refit: bool = True
-    refit_epochs: int = 400
-    batch_size: int | None = None
+    refit_epochs: Steps = 400
+    batch_size: Count | None = None
     sampler: str | Sampler = "neighbour"
-    batches_per_step: int = 1
+    batches_per_step: Samples = 1
     shard_strengths: bool = False
-    backbone_options: dict[str, Any] | None = None
-    device: str = "auto"
-    random_state: int | None = None
 
     def remembered_steps(self) -> int:
         """Training steps whose gradients are kept until they are walked back."""
@@ -332,39 +315,8 @@ class Amortised(GraphClassifier):
         return steps_to_walk_back(engine, self.inner_steps)
 
     def _check_parameters(self) -> None:
-        require_count(
-            inner_steps=self.inner_steps,
-            max_outer_steps=self.max_outer_steps,
-            num_folds=self.num_folds,
-            scorer_channels=self.scorer_channels,
-            refit_epochs=self.refit_epochs,
-        )
-        require_count_or_zero(candidates=self.candidates)
-        if self.num_folds < 2:
-            raise InvalidInput(
-                f"num_folds={self.num_folds!r} given; expected an integer >= 2."
-            )
-        require_not_negative(
-            inner_lr=self.inner_lr,
-            outer_lr=self.outer_lr,
-            weight_decay=self.weight_decay,
-        )
-        require_share(
-            inner_share=self.inner_share,
-            shrinkage=self.shrinkage,
-            scorer_decay=self.scorer_decay,
-        )
-        require_flag(
-            renormalise=self.renormalise,
-            per_layer=self.per_layer,
-            residual=self.residual,
-            direct_term=self.direct_term,
-            refit=self.refit,
-        )
-        require_choice("label_use", self.label_use, get_args(LabelUse))
-        require_choice("predictions", self.predictions, get_args(PredictionKind))
+        super()._check_parameters()
         evidence_columns(self.evidence)
-        make_optimizer(self.inner_optimizer, self.inner_lr)
         make_optimizer(self.outer_optimizer, self.outer_lr)
         make_hypergradient(self.hypergradient, direct_term=self.direct_term)
         check_batches(self, candidates=(self.candidates, 0), refit=(self.refit, True))

@@ -7,13 +7,14 @@ import re
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, final
 
 import torch
 from torch import Tensor, nn
 
+from gsebo.bilevel import make_optimizer
 from gsebo.data import num_classes, validate
 from gsebo.data.formats.folder import GraphFolder
 from gsebo.data.splits import refuse_unseen
@@ -26,10 +27,16 @@ from gsebo.memory import require_memory
 from gsebo.methods.folder_fit import FolderOutcome, large_probabilities, on_folders
 from gsebo.methods.outcome import Outcome
 from gsebo.methods.parameters import (
+    Depth,
+    OptionalSeed,
+    Rate,
+    Samples,
+    ShareBelowOne,
     SklearnEstimator,
+    Width,
+    declared_parameters,
     require_choice,
-    require_count,
-    require_seed,
+    require_declared,
 )
 from gsebo.methods.prepare import NetworkChoices, resolve_device
 from gsebo.methods.processes import join_others, require_shareable
@@ -173,12 +180,25 @@ def _named_mask(data: Graph, name: str) -> Tensor:
     return mask
 
 
+@dataclass(eq=False, repr=False)
 class GraphClassifier(SklearnEstimator, ABC):
     """A node classifier that may change how much each edge counts.
 
     The constructor only stores its arguments; :meth:`fit` learns. Nothing in a fit
     reads the labels outside ``train_mask`` and ``val_mask``, and the input is never
     changed.
+
+    Args:
+        backbone: Name, class or instance of a backbone or of a PyG model.
+        hidden_channels: Width of the hidden layers.
+        num_layers: Number of layers.
+        dropout: Rate of dropout.
+        inner_lr: Learning rate of the weights.
+        inner_optimizer: ``"adam"``, ``"sgd"`` or ``"momentum"``.
+        weight_decay: λ of the penalty λ/2 ‖W‖².
+        backbone_options: Further arguments of the backbone, such as ``heads``.
+        device: ``"auto"``, ``"cpu"``, ``"cuda"``.
+        random_state: Seed; ``None`` draws one.
 
     Attributes:
         large_model_: After a fit on a graph on disk, in place of everything below but
@@ -206,17 +226,21 @@ class GraphClassifier(SklearnEstimator, ABC):
     supported_backbones: ClassVar[tuple[str, ...]] = ()
     needs_features: ClassVar[bool] = True
 
-    backbone: str | type | nn.Module
-    hidden_channels: int
-    num_layers: int
-    dropout: float
-    backbone_options: dict[str, Any] | None
-    random_state: int | None
-    device: str
+    backbone: str | type | nn.Module = "gcn"
+    _: KW_ONLY
+    hidden_channels: Width = 16
+    num_layers: Depth = 2
+    dropout: ShareBelowOne = 0.5
+    inner_lr: Rate = 0.01
+    inner_optimizer: str = "adam"
+    weight_decay: Rate = 5e-4
+    backbone_options: dict[str, Any] | None = None
+    device: str = "auto"
+    random_state: OptionalSeed = None
 
-    @abstractmethod
     def _check_parameters(self) -> None:
-        """Check what this method alone has."""
+        """Check what the declaration of no single parameter can say."""
+        make_optimizer(self.inner_optimizer, self.inner_lr)
 
     @abstractmethod
     def _train(self, data: Graph, runs: Sequence[Run]) -> Sequence[Outcome]:
@@ -236,8 +260,9 @@ class GraphClassifier(SklearnEstimator, ABC):
     @final
     def check_parameters(self) -> None:
         """Raise `InvalidInput` for a parameter that cannot be used."""
+        for name, declared in declared_parameters(type(self)).items():
+            require_declared(name, getattr(self, name), declared)
         self._check_parameters()
-        require_seed(self.random_state)
         supported, given = self.supported_backbones, self.backbone
         if supported and not (isinstance(given, str) and normalise(given) in supported):
             expected = " or ".join(repr(name) for name in supported)
@@ -271,7 +296,7 @@ class GraphClassifier(SklearnEstimator, ABC):
                 all logits; with several replicas from several threads.
         """
         self.check_parameters()
-        require_count(replicas=replicas)
+        require_declared("replicas", replicas, Samples)
         alone = checkpoint is not None or isinstance(data, GraphFolder)
         if alone and replicas > 1:
             raise InvalidInput(

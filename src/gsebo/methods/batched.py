@@ -19,7 +19,6 @@ from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.mapped import ScratchFolder, release
 from gsebo.loader.registry import make_sampler
 from gsebo.loader.sampler import Sampler
-from gsebo.methods.parameters import require_count, require_flag
 from gsebo.nn import Backbone
 from gsebo.structure.in_parts import StructureInParts
 from gsebo.training.batched_graph import BatchedGraph, Nodes
@@ -44,12 +43,6 @@ class BatchChoices:
     batch_size: int
     sampler: str | Sampler
     batches_per_step: int
-
-    def __post_init__(self) -> None:
-        require_count(
-            batch_size=self.batch_size, batches_per_step=self.batches_per_step
-        )
-        make_sampler(self.sampler)
 
     def graph(
         self,
@@ -91,7 +84,7 @@ class OnBatches(Protocol):
 
 
 def batch_choices(estimator: OnBatches) -> BatchChoices:
-    """How batches are drawn; raises where they cannot be."""
+    """How batches are drawn."""
     assert estimator.batch_size is not None
     return BatchChoices(
         estimator.batch_size, estimator.sampler, estimator.batches_per_step
@@ -105,8 +98,6 @@ def check_batches(estimator: OnBatches, **only: tuple[object, object]) -> None:
         estimator: With or without a ``batch_size``.
         **only: Parameters with what is given and the only value that batches can do.
     """
-    require_flag(shard_strengths=estimator.shard_strengths)
-    require_count(batches_per_step=estimator.batches_per_step)
     make_sampler(estimator.sampler)
     if estimator.batch_size is None:
         if estimator.shard_strengths:
@@ -114,7 +105,6 @@ def check_batches(estimator: OnBatches, **only: tuple[object, object]) -> None:
                 "shard_strengths=True given without batch_size; expected a batch_size."
             )
         return
-    batch_choices(estimator)
     for name, (given, expected) in only.items():
         if given != expected:
             raise InvalidInput(

@@ -14,10 +14,8 @@ from gsebo.lookup import lookup
 from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.outcome import Outcome, outcomes_of
 from gsebo.methods.parameters import (
-    require_choice,
-    require_count,
-    require_flag,
-    require_not_negative,
+    Rate,
+    Steps,
 )
 from gsebo.methods.prepare import PreparedGraph, make_problem
 from gsebo.methods.schedule import (
@@ -28,10 +26,11 @@ from gsebo.methods.schedule import (
     train_on_fixed_structure,
     work_of,
 )
+from gsebo.schema import Count
 from gsebo.structure import EdgeStrength
 from gsebo.training import train_structure
 from gsebo.training.outer_step import OptimizerStep
-from gsebo.training.stopping import SELECT_BY, SelectBy
+from gsebo.training.stopping import SelectBy
 from gsebo.training.threads import threads_for
 
 
@@ -85,8 +84,8 @@ class Retrain(EpochClassifier):
     """
 
     # Strengths that were learned may be small, and then training takes longer.
-    max_epochs: int = 1000
-    patience: int = 100
+    max_epochs: Steps = 1000
+    patience: Count = 100
     method: str = "gsebo"
     method_options: dict[str, Any] | None = None
 
@@ -116,11 +115,6 @@ class Retrain(EpochClassifier):
         from gsebo.methods.registry import METHODS
 
         options = self.method_options
-        if options is not None and not isinstance(options, dict):
-            raise InvalidInput(
-                f"method_options={options!r} given; expected a dictionary from names "
-                "to values, or None."
-            )
         if not isinstance(self.method, str) or self.method == "retrain":
             raise InvalidInput(
                 f"method={self.method!r} given; expected the name of another method."
@@ -162,9 +156,9 @@ class SingleLevel(EpochClassifier):
         learn_self_loops: Learn the strengths of the self-loops too.
     """
 
-    max_epochs: int = 1000
-    evaluate_every: int = 10
-    outer_lr: float = 0.01
+    max_epochs: Steps = 1000
+    evaluate_every: Steps = 10
+    outer_lr: Rate = 0.01
     outer_optimizer: str = "sgd"
     hypergradient: str = "first_order"
     per_layer: bool = False
@@ -173,12 +167,6 @@ class SingleLevel(EpochClassifier):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        require_not_negative(outer_lr=self.outer_lr)
-        require_flag(
-            per_layer=self.per_layer,
-            tied=self.tied,
-            learn_self_loops=self.learn_self_loops,
-        )
         make_optimizer(self.outer_optimizer, self.outer_lr)
         make_hypergradient(self.hypergradient, direct_term=True)
 
@@ -222,6 +210,7 @@ class SingleLevel(EpochClassifier):
 
 
 @final
+@dataclass(kw_only=True, eq=False, repr=False)
 class Frozen(GraphClassifier):
     """What GSEBO gains without touching a single edge.
 
@@ -230,69 +219,19 @@ class Frozen(GraphClassifier):
     difference to GSEBO is what the structure is worth.
 
     Args:
-        backbone: Name, class or instance of a backbone or of a PyG model.
-        hidden_channels: Width of the hidden layers.
-        num_layers: Number of layers.
-        dropout: Rate of dropout.
         inner_steps: Inner steps per outer step (τ).
-        inner_lr: Learning rate of the weights.
-        inner_optimizer: ``"adam"``, ``"sgd"`` or ``"momentum"``.
-        weight_decay: λ of the penalty λ/2 ‖W‖².
         max_outer_steps: Number of outer steps at most.
         patience: Outer steps without a better one before stopping.
         stop_on: ``"val"``: all validation nodes decide; ``"holdout"``: a random half.
         select_by: Keep the step with the best validation ``"loss"`` or ``"accuracy"``
             (``"first_accuracy"``: of equal ones the first), or the ``"last"``.
-        backbone_options: Further arguments of the backbone.
-        device: ``"auto"``, ``"cpu"``, ``"cuda"``.
-        random_state: Seed; ``None`` draws one.
     """
 
-    def __init__(
-        self,
-        backbone: str | type | nn.Module = "gcn",
-        *,
-        hidden_channels: int = 16,
-        num_layers: int = 2,
-        dropout: float = 0.5,
-        inner_steps: int = 10,
-        inner_lr: float = 0.01,
-        inner_optimizer: str = "adam",
-        weight_decay: float = 5e-4,
-        max_outer_steps: int = 100,
-        patience: int = 20,
-        stop_on: StopOn = "val",
-        select_by: SelectBy = "loss",
-        backbone_options: dict[str, Any] | None = None,
-        device: str = "auto",
-        random_state: int | None = None,
-    ) -> None:
-        self.backbone = backbone
-        self.hidden_channels = hidden_channels
-        self.num_layers = num_layers
-        self.dropout = dropout
-        self.inner_steps = inner_steps
-        self.inner_lr = inner_lr
-        self.inner_optimizer = inner_optimizer
-        self.weight_decay = weight_decay
-        self.max_outer_steps = max_outer_steps
-        self.patience = patience
-        self.stop_on = stop_on
-        self.select_by = select_by
-        self.backbone_options = backbone_options
-        self.device = device
-        self.random_state = random_state
-
-    def _check_parameters(self) -> None:
-        require_count(
-            inner_steps=self.inner_steps,
-            max_outer_steps=self.max_outer_steps,
-            patience=self.patience,
-        )
-        require_not_negative(inner_lr=self.inner_lr, weight_decay=self.weight_decay)
-        require_choice("stop_on", self.stop_on, ("val", "holdout"))
-        require_choice("select_by", self.select_by, SELECT_BY)
-        make_optimizer(self.inner_optimizer, self.inner_lr)
+    inner_steps: Steps = 10
+    max_outer_steps: Steps = 100
+    patience: Count = 20
+    stop_on: StopOn = "val"
+    select_by: SelectBy = "loss"
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         schedule = Schedule(

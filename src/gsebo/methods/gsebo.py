@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import replace
-from inspect import signature
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, final, get_args
+from typing import final
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gsebo.bilevel import Hypergradient, make_hypergradient, make_optimizer
 from gsebo.data.formats.folder import GraphFolder
@@ -36,11 +35,10 @@ from gsebo.methods.batched import (
 from gsebo.methods.folder_fit import FolderOutcome, build, graph_checksum, learnable
 from gsebo.methods.outcome import Outcome, outcome_of, outcomes_of
 from gsebo.methods.parameters import (
-    require_choice,
-    require_count,
-    require_flag,
-    require_not_negative,
-    require_share,
+    Rate,
+    Samples,
+    ShareBelowOne,
+    Steps,
 )
 from gsebo.methods.prepare import PreparedGraph, make_problem
 from gsebo.methods.schedule import (
@@ -52,6 +50,7 @@ from gsebo.methods.schedule import (
 )
 from gsebo.model.large import LargeModel
 from gsebo.nn import Backbone
+from gsebo.schema import Count
 from gsebo.structure import Structure, make_structure
 from gsebo.structure.edge_strength import InitialStrength
 from gsebo.structure.in_parts import EdgesInParts
@@ -60,13 +59,12 @@ from gsebo.training.batched_problem import BatchedProblem, own_columns
 from gsebo.training.given import against_given
 from gsebo.training.history import Progress
 from gsebo.training.outer_step import (
-    OUTER_STEPS,
     OptimizerStep,
     OuterStep,
     OuterStepName,
     TrustRegion,
 )
-from gsebo.training.stopping import SELECT_BY, SelectBy
+from gsebo.training.stopping import SelectBy
 from gsebo.training.threads import threads_for
 from gsebo.training.turns import Source
 
@@ -155,6 +153,7 @@ def _best(progress: Progress) -> EntryTable:
 
 
 @final
+@dataclass(kw_only=True, eq=False, repr=False)
 class GSEBO(GraphClassifier):
     """Edge strengths from the derivative of validation loss through training.
 
@@ -162,16 +161,12 @@ class GSEBO(GraphClassifier):
     of training, the summed validation loss is differentiated through those steps, and
     the strength of every edge takes a step against that hypergradient.
 
+    The network, and how its weights are trained, is said by the parameters of every
+    method: see :class:`~gsebo.methods.GraphClassifier`.
+
     Args:
-        backbone: Name, class or instance of a backbone or of a PyG model.
         structure: What the strength of an edge is: name, class or instance.
-        hidden_channels: Width of the hidden layers.
-        num_layers: Number of layers.
-        dropout: Rate of dropout.
         inner_steps: Inner steps per outer step (τ).
-        inner_lr: Learning rate of the weights (η_i).
-        inner_optimizer: ``"adam"``, ``"sgd"`` or ``"momentum"``.
-        weight_decay: λ of the penalty λ/2 ‖W‖².
         outer_step: How strengths move: ``"trust"``: by relative steps that are limited,
             undone where they did harm, and given up for the graph as it is where that
             is better on the nodes that decide; ``"paper"``: by ``outer_lr`` times the
@@ -202,75 +197,28 @@ class GSEBO(GraphClassifier):
         batches_per_step: How many batches make one step; processes share them.
         shard_strengths: Give each of several processes the strengths of a share of the
             edges instead of all of them.
-        backbone_options: Further arguments of the backbone, such as ``heads``.
-        device: ``"auto"``, ``"cpu"``, ``"cuda"``.
-        random_state: Seed; ``None`` draws one.
     """
 
-    def __init__(
-        self,
-        backbone: str | type | nn.Module = "gcn",
-        structure: str | type | Structure = "edge",
-        *,
-        hidden_channels: int = 16,
-        num_layers: int = 2,
-        dropout: float = 0.5,
-        inner_steps: int = 10,
-        inner_lr: float = 0.01,
-        inner_optimizer: str = "adam",
-        weight_decay: float = 5e-4,
-        outer_step: OuterStepName = "trust",
-        trust_radius: float = 0.03,
-        outer_lr: float = 0.01,
-        outer_optimizer: str = "sgd",
-        max_outer_steps: int = 100,
-        patience: int = 20,
-        direct_term: bool = False,
-        per_layer: bool = False,
-        tied: bool = False,
-        learn_self_loops: bool = True,
-        initial_strength: InitialStrength = "vanilla",
-        hypergradient: str | Hypergradient = "reverse",
-        stop_on: StopOn = "val",
-        select_by: SelectBy = "loss",
-        batch_size: int | None = None,
-        sampler: str | Sampler = "neighbour",
-        batches_per_step: int = 1,
-        shard_strengths: bool = False,
-        backbone_options: dict[str, Any] | None = None,
-        device: str = "auto",
-        random_state: int | None = None,
-    ) -> None:
-        self.backbone = backbone
-        self.structure = structure
-        self.hidden_channels = hidden_channels
-        self.num_layers = num_layers
-        self.dropout = dropout
-        self.inner_steps = inner_steps
-        self.inner_lr = inner_lr
-        self.inner_optimizer = inner_optimizer
-        self.weight_decay = weight_decay
-        self.outer_step = outer_step
-        self.trust_radius = trust_radius
-        self.outer_lr = outer_lr
-        self.outer_optimizer = outer_optimizer
-        self.max_outer_steps = max_outer_steps
-        self.patience = patience
-        self.direct_term = direct_term
-        self.per_layer = per_layer
-        self.tied = tied
-        self.learn_self_loops = learn_self_loops
-        self.initial_strength = initial_strength
-        self.hypergradient = hypergradient
-        self.stop_on = stop_on
-        self.select_by = select_by
-        self.batch_size = batch_size
-        self.sampler = sampler
-        self.batches_per_step = batches_per_step
-        self.shard_strengths = shard_strengths
-        self.backbone_options = backbone_options
-        self.device = device
-        self.random_state = random_state
+    structure: str | type | Structure = field(default="edge", kw_only=False)
+    inner_steps: Steps = 10
+    outer_step: OuterStepName = "trust"
+    trust_radius: ShareBelowOne = 0.03
+    outer_lr: Rate = 0.01
+    outer_optimizer: str = "sgd"
+    max_outer_steps: Steps = 100
+    patience: Count = 20
+    direct_term: bool = False
+    per_layer: bool = False
+    tied: bool = False
+    learn_self_loops: bool = True
+    initial_strength: InitialStrength = "vanilla"
+    hypergradient: str | Hypergradient = "reverse"
+    stop_on: StopOn = "val"
+    select_by: SelectBy = "loss"
+    batch_size: Count | None = None
+    sampler: str | Sampler = "neighbour"
+    batches_per_step: Samples = 1
+    shard_strengths: bool = False
 
     def remembered_steps(self) -> int:
         """Training steps whose gradients are kept until they are walked back."""
@@ -278,30 +226,7 @@ class GSEBO(GraphClassifier):
         return steps_to_walk_back(engine, self.inner_steps)
 
     def _check_parameters(self) -> None:
-        require_count(
-            inner_steps=self.inner_steps,
-            max_outer_steps=self.max_outer_steps,
-            patience=self.patience,
-        )
-        require_not_negative(
-            inner_lr=self.inner_lr,
-            outer_lr=self.outer_lr,
-            weight_decay=self.weight_decay,
-        )
-        require_flag(
-            direct_term=self.direct_term,
-            per_layer=self.per_layer,
-            tied=self.tied,
-            learn_self_loops=self.learn_self_loops,
-        )
-        require_choice(
-            "initial_strength", self.initial_strength, get_args(InitialStrength)
-        )
-        require_choice("outer_step", self.outer_step, OUTER_STEPS)
-        require_share(trust_radius=self.trust_radius)
-        require_choice("stop_on", self.stop_on, ("val", "holdout"))
-        require_choice("select_by", self.select_by, SELECT_BY)
-        make_optimizer(self.inner_optimizer, self.inner_lr)
+        super()._check_parameters()
         make_optimizer(self.outer_optimizer, self.outer_lr)
         self._refuse_unused()
         make_hypergradient(self.hypergradient, direct_term=self.direct_term)
@@ -318,7 +243,7 @@ class GSEBO(GraphClassifier):
         unused = {"trust": ("outer_lr", "outer_optimizer"), "paper": ("trust_radius",)}
         for name in unused[self.outer_step]:
             given = getattr(self, name)
-            if given != signature(GSEBO).parameters[name].default:
+            if given != getattr(GSEBO, name):
                 raise InvalidInput(
                     f"{name}={given!r} given with outer_step={self.outer_step!r}, "
                     f"which does not use it; expected outer_step={other!r}."

@@ -1,12 +1,30 @@
-"""An estimator's parameters: reading, changing and checking them."""
+"""What an estimator's parameters may be, declared once, and how files hold them.
+
+The annotation of a parameter is its declaration: an ``Annotated`` number with its
+limits, a ``Literal``, ``bool`` or a dictionary, each perhaps ``| None``. The check
+before a fit, the command line and the tests read it there.
+"""
 
 import json
+import math
+import sys
 from inspect import signature
 from numbers import Integral, Real
-from typing import Any, Self
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    Self,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 import torch
+from msgspec import Meta
 
 from gsebo.errors import InvalidInput, escaped
 from gsebo.loader import SAMPLERS, Sampler
@@ -142,145 +160,115 @@ def _plain_number(value: Any) -> Any:
 
 
 _LARGEST = 1e30
-_MOST_STEPS = 10**6
-_AS_MANY_AS_THERE_ARE = 2**31 - 1
-_MOST_SAMPLES = 10**4
-_WIDEST_SIDE_NETWORK = 2**14
-_MOST = {
-    "hidden_channels": 2**16,
-    "num_layers": 128,
-    "num_heads": 1000,
-    "num_folds": 1000,
-    # Made at the same time.
-    "replicas": _MOST_SAMPLES,
-    "samples": _MOST_SAMPLES,
-    "test_samples": _MOST_SAMPLES,
-    "passes": _MOST_SAMPLES,
-    "max_iterations": _MOST_SAMPLES,
-    "batches_per_step": _MOST_SAMPLES,
-    "edge_channels": _WIDEST_SIDE_NETWORK,
-    "pair_channels": _WIDEST_SIDE_NETWORK,
-    "predictor_dim": _WIDEST_SIDE_NETWORK,
-    "predictor_hidden": _WIDEST_SIDE_NETWORK,
-    "scorer_channels": _WIDEST_SIDE_NETWORK,
-    # More than there are is all of them, or never.
-    "batch_nodes": _AS_MANY_AS_THERE_ARE,
-    "batch_size": _AS_MANY_AS_THERE_ARE,
-    "candidates": _AS_MANY_AS_THERE_ARE,
-    "inner_patience": _AS_MANY_AS_THERE_ARE,
-    "num_add": _AS_MANY_AS_THERE_ARE,
-    "num_neighbours": _AS_MANY_AS_THERE_ARE,
-    "num_remove": _AS_MANY_AS_THERE_ARE,
-    "num_singular_values": _AS_MANY_AS_THERE_ARE,
-    "patience": _AS_MANY_AS_THERE_ARE,
-}
+# Far beyond what anybody needs: limits are there for slips, which would otherwise
+# train, or allocate, for ever. Whether what is allowed fits into memory is another
+# question.
+Width = Annotated[int, Meta(ge=1, le=2**16)]
+"""Channels of a layer."""
+SideWidth = Annotated[int, Meta(ge=1, le=2**14)]
+"""Channels of a small network that looks at edges or pairs."""
+Depth = Annotated[int, Meta(ge=1, le=128)]
+"""Number of layers."""
+Steps = Annotated[int, Meta(ge=1, le=10**6)]
+"""How often something is done, one after the other."""
+StepsOrZero = Annotated[int, Meta(ge=0, le=10**6)]
+"""The same, for what may be left out."""
+Samples = Annotated[int, Meta(ge=1, le=10**4)]
+"""How many are made at the same time."""
+CountOrZero = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+"""How many of what there is: more than there are is all of them."""
+NumFolds = Annotated[int, Meta(ge=2, le=1000)]
+"""Into how many parts labelled nodes are divided."""
+ShareBelowOne = Annotated[float, Meta(ge=0, lt=1)]
+"""Part of a whole that leaves something of it."""
+Rate = Annotated[
+    float,
+    Meta(ge=0, le=_LARGEST, description=f"a number from 0 to {_LARGEST:g}"),
+]
+"""Learning rate or weight of a term, which single precision can hold with ease."""
+Positive = Annotated[float, Meta(gt=0, lt=_LARGEST)]
+"""What is divided by."""
+OptionalSeed = (
+    Annotated[int, Meta(ge=0, le=2**63 - 1, description="an integer >= 0, or None")]
+    | None
+)
+"""What random numbers begin with; ``None`` for a fresh one."""
 
 
-def most_of(name: str) -> int:
-    """The largest value of a parameter that is a number of things.
+def declared_parameters(estimator: type) -> dict[str, Any]:
+    """The annotations of a constructor, which say all that each parameter may be."""
+    hints = get_type_hints(
+        estimator.__init__,  # type: ignore[misc]
+        include_extras=True,
+    )
+    hints.pop("return", None)
+    return hints
 
-    Far beyond what anybody needs; it is there for slips, which would otherwise train,
-    or allocate, for ever. Whether what is allowed fits into memory is another question.
+
+def alternatives(declared: Any) -> tuple[Any, ...]:
+    """The parts of a union, or the only one."""
+    union = get_origin(declared) in (Union, UnionType)
+    return get_args(declared) if union else (declared,)
+
+
+def require_declared(name: str, value: Any, declared: Any) -> None:
+    """Raise unless a value is what its annotation says.
+
+    Of a text, or an object instead of its name, an annotation says too little: whoever
+    looks up the name checks it.
     """
-    return _MOST.get(name, _MOST_STEPS)
-
-
-def require_count(**parameters: Any) -> None:
-    """Each must be a whole number of at least 1."""
-    _require_whole(1, parameters)
-
-
-def require_count_or_zero(**parameters: Any) -> None:
-    """Each must be a whole number of at least 0."""
-    _require_whole(0, parameters)
-
-
-def _require_whole(least: int, parameters: dict[str, Any]) -> None:
-    for name, value in parameters.items():
-        whole = isinstance(value, Integral) and not isinstance(value, bool)
-        if not whole or value < least:
-            raise InvalidInput(
-                f"{name}={_shown(value)} given; expected an integer >= {least}."
-            )
-        if value > most_of(name):
-            raise InvalidInput(
-                f"{name}={_shown(value)} given; expected an integer from {least} to "
-                f"{most_of(name)}."
-            )
-
-
-def _shown(value: Any) -> str:
-    try:
-        return escaped(repr(value), longest=80)
-    except ValueError:
-        # Python does not write out integers of thousands of digits.
-        return "a number of thousands of digits"
-
-
-def require_not_negative(**parameters: Any) -> None:
-    """Each must be a number of at least 0 that single precision can hold with ease."""
-    for name, value in parameters.items():
-        number = isinstance(value, Real) and not isinstance(value, bool)
-        if not number or not 0 <= value <= _LARGEST:
-            raise InvalidInput(
-                f"{name}={_shown(value)} given; expected a number from 0 to "
-                f"{_LARGEST:g}."
-            )
-
-
-def require_share(**parameters: Any) -> None:
-    """Each must be a number of at least 0 and below 1."""
-    for name, value in parameters.items():
-        number = isinstance(value, Real) and not isinstance(value, bool)
-        if not number or not 0 <= value < 1:
-            raise InvalidInput(
-                f"{name}={_shown(value)} given; expected 0 <= {name} < 1."
-            )
-
-
-def require_fraction(**parameters: Any) -> None:
-    """Each must be a number from 0 to 1."""
-    require_from(0, 1, **parameters)
-
-
-def require_from(low: float, high: float, **parameters: Any) -> None:
-    """Each must be a number from one bound to the other, both allowed."""
-    for name, value in parameters.items():
-        number = isinstance(value, Real) and not isinstance(value, bool)
-        if not number or not low <= value <= high:
-            raise InvalidInput(
-                f"{name}={_shown(value)} given; expected {low:g} <= {name} <= {high:g}."
-            )
-
-
-def require_between(low: float, high: float, **parameters: Any) -> None:
-    """Each must be a number strictly between the bounds."""
-    for name, value in parameters.items():
-        number = isinstance(value, Real) and not isinstance(value, bool)
-        if not number or not low < value < high:
-            raise InvalidInput(
-                f"{name}={_shown(value)} given; expected {low:g} < {name} < {high:g}."
-            )
+    kinds = alternatives(declared)
+    if value is None and NoneType in kinds:
+        return
+    for kind in kinds:
+        if get_origin(kind) is Annotated:
+            _require_number(name, value, *get_args(kind))
+        elif get_origin(kind) is Literal:
+            require_choice(name, value, get_args(kind))
+        elif get_origin(kind) is dict:
+            _require_names(name, value)
+        elif kind is bool and not isinstance(value, bool):
+            raise _refused(name, value, "True or False")
 
 
 def require_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     """It must be one of the choices."""
     if not isinstance(value, str) or value not in choices:
-        expected = " or ".join(repr(choice) for choice in choices)
-        raise InvalidInput(f"{name}={_shown(value)} given; expected {expected}.")
+        raise _refused(name, value, " or ".join(repr(choice) for choice in choices))
 
 
-def require_flag(**parameters: Any) -> None:
-    """Each must be true or false."""
-    for name, value in parameters.items():
-        if not isinstance(value, bool):
-            raise InvalidInput(f"{name}={_shown(value)} given; expected True or False.")
+def _require_number(name: str, value: Any, kind: type, limits: Meta) -> None:
+    """Raise for what is no number of the kind, or not within its limits.
+
+    The lower one is always there; without an upper one any finite number will do.
+    """
+    number = isinstance(value, Integral if kind is int else Real)
+    number = number and not isinstance(value, bool)
+    enough = number and (value > limits.gt if limits.ge is None else value >= limits.ge)
+    most = sys.float_info.max if limits.le is None else limits.le
+    if enough and (value <= most if limits.lt is None else value < limits.lt):
+        return
+    if limits.description is not None:
+        raise _refused(name, value, limits.description)
+    if kind is int:
+        above = f"an integer from {limits.ge} to {limits.le}"
+        raise _refused(name, value, above if enough else f"an integer >= {limits.ge}")
+    low = f"{limits.gt:g} <" if limits.ge is None else f"{limits.ge:g} <="
+    below = math.inf if limits.lt is None else limits.lt
+    high = f"< {below:g}" if limits.le is None else f"<= {limits.le:g}"
+    raise _refused(name, value, f"{low} {name} {high}")
 
 
-def require_seed(value: Any) -> None:
-    """It must be a whole number of at least 0, or None for a fresh one."""
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if value is not None and not (whole and 0 <= value < 2**63):
-        raise InvalidInput(
-            f"random_state={_shown(value)} given; expected an integer >= 0, or None."
-        )
+def _require_names(name: str, value: Any) -> None:
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        expected = "a dictionary from names to values, or None"
+        raise _refused(name, value, expected)
+
+
+def _refused(name: str, value: Any, expected: str) -> InvalidInput:
+    try:
+        shown = escaped(repr(value), longest=80)
+    except ValueError:
+        # Python does not write out integers of thousands of digits.
+        shown = "a number of thousands of digits"
+    return InvalidInput(f"{name}={shown} given; expected {expected}.")

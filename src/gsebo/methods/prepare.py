@@ -11,7 +11,6 @@ from gsebo.data import num_classes
 from gsebo.errors import InvalidInput
 from gsebo.graph import Topology, canonicalise
 from gsebo.graph.graph import Graph
-from gsebo.methods.parameters import require_count, require_share
 from gsebo.nn import Backbone, make_backbone
 from gsebo.sparse import make_features
 from gsebo.structure import Ground, Structure
@@ -33,16 +32,6 @@ class NetworkChoices:
             raise InvalidInput(
                 f"backbone={self.backbone!r} given; expected a name, a class or a "
                 "module."
-            )
-        require_count(hidden_channels=self.hidden_channels, num_layers=self.num_layers)
-        require_share(dropout=self.dropout)
-        named = isinstance(self.options, dict) and all(
-            isinstance(name, str) for name in self.options
-        )
-        if self.options is not None and not named:
-            raise InvalidInput(
-                f"backbone_options={self.options!r} given; expected a dictionary from "
-                "names to values, or None."
             )
 
     def build(self, in_channels: int, out_channels: int) -> Backbone:

@@ -1,11 +1,11 @@
 """What several methods share: which nodes decide, and how a network is trained."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gsebo.bilevel import Hypergradient, Optimizer, make_optimizer
 from gsebo.bilevel.reverse import Reverse
@@ -15,8 +15,11 @@ from gsebo.errors import InvalidInput
 from gsebo.graph.graph import Graph
 from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.outcome import Outcome, joint_outcome_of, outcomes_of, told_of
-from gsebo.methods.parameters import require_choice, require_count, require_not_negative
+from gsebo.methods.parameters import (
+    Steps,
+)
 from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_problem, make_task
+from gsebo.schema import Count
 from gsebo.structure import Fixed
 from gsebo.training import (
     JointProblem,
@@ -27,7 +30,7 @@ from gsebo.training import (
     train_together,
     train_weights,
 )
-from gsebo.training.stopping import SELECT_BY, SelectBy
+from gsebo.training.stopping import SelectBy
 from gsebo.training.threads import threads_for
 
 StopOn = Literal["val", "holdout"]
@@ -224,53 +227,22 @@ def train_jointly(
     return [joint_outcome_of(prepared, *pair) for pair in pairs]
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class EpochClassifier(GraphClassifier):
     """A method that trains the weights of a network for a number of epochs.
 
     Args:
-        backbone: Name, class or instance of a backbone or of a PyG model.
-        hidden_channels: Width of the hidden layers.
-        num_layers: Number of layers.
-        dropout: Rate of dropout.
-        inner_lr: Learning rate of the weights.
-        inner_optimizer: ``"adam"``, ``"sgd"`` or ``"momentum"``.
-        weight_decay: λ of the penalty λ/2 ‖W‖².
         max_epochs: Number of training steps at most.
         evaluate_every: Steps between two looks at the validation nodes.
         patience: Looks without a better one before stopping.
         select_by: Keep the step with the best validation ``"loss"`` or ``"accuracy"``
             (``"first_accuracy"``: of equal ones the first), or the ``"last"``.
-        backbone_options: Further arguments of the backbone.
-        device: ``"auto"``, ``"cpu"``, ``"cuda"``.
-        random_state: Seed; ``None`` draws one.
     """
 
-    backbone: str | type | nn.Module = "gcn"
-    _: KW_ONLY
-    hidden_channels: int = 16
-    num_layers: int = 2
-    dropout: float = 0.5
-    inner_lr: float = 0.01
-    inner_optimizer: str = "adam"
-    weight_decay: float = 5e-4
-    max_epochs: int = 200
-    evaluate_every: int = 1
-    patience: int = 200
+    max_epochs: Steps = 200
+    evaluate_every: Steps = 1
+    patience: Count = 200
     select_by: SelectBy = "loss"
-    backbone_options: dict[str, Any] | None = None
-    device: str = "auto"
-    random_state: int | None = None
-
-    def _check_parameters(self) -> None:
-        require_count(
-            max_epochs=self.max_epochs,
-            evaluate_every=self.evaluate_every,
-            patience=self.patience,
-        )
-        require_not_negative(inner_lr=self.inner_lr, weight_decay=self.weight_decay)
-        require_choice("select_by", self.select_by, SELECT_BY)
-        make_optimizer(self.inner_optimizer, self.inner_lr)
 
     def schedule(self, optimizer: Optimizer | None = None) -> Schedule:
         """How the parameters say that weights are trained.

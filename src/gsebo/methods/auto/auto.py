@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
 from gsebo.data.preparation import PREPARATIONS, Given, suitable_preparations
-from gsebo.errors import InvalidInput
 from gsebo.graph.graph import Graph
 from gsebo.graph.node_match import NodeKeys
 from gsebo.lookup import own_name
@@ -21,9 +20,10 @@ from gsebo.methods.auto.search import Search
 from gsebo.methods.base import Run
 from gsebo.methods.label_parts import deal
 from gsebo.methods.outcome import Choice, Outcome, Tried
-from gsebo.methods.parameters import plain_parameters, require_choice, require_count
+from gsebo.methods.parameters import NumFolds, Steps, Width, plain_parameters
 from gsebo.methods.schedule import EpochClassifier
-from gsebo.training.outer_step import OUTER_STEPS, OuterStepName
+from gsebo.schema import Count
+from gsebo.training.outer_step import OuterStepName
 from gsebo.training.stopping import SelectBy
 
 
@@ -141,24 +141,18 @@ class Auto(EpochClassifier):
 
     needs_features: ClassVar[bool] = False
 
-    hidden_channels: int = 64
-    max_epochs: int = 1000
-    evaluate_every: int = 10
-    patience: int = 15
+    hidden_channels: Width = 64
+    max_epochs: Steps = 1000
+    evaluate_every: Steps = 10
+    patience: Count = 15
     select_by: SelectBy = "accuracy"
     methods: str = "vanilla,mlp,gsebo,amortised"
     features: str = "auto"
-    num_folds: int = 3
+    num_folds: NumFolds = 3
     outer_step: OuterStepName = "trust"
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        require_count(num_folds=self.num_folds)
-        if self.num_folds < 2:
-            raise InvalidInput(
-                f"num_folds={self.num_folds} given; expected an integer >= 2."
-            )
-        require_choice("outer_step", self.outer_step, OUTER_STEPS)
         own_name("features", self.features, {"auto": None, **PREPARATIONS})
         for name in candidate_names(self.methods):
             self._candidates(self.device, 0).make(name).check_parameters()

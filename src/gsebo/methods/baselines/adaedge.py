@@ -19,13 +19,7 @@ from gsebo.graph.graph import Graph
 from gsebo.methods.base import Run
 from gsebo.methods.baselines.pairs import linked_pairs, nodes_of, number_of, rewired
 from gsebo.methods.outcome import Outcome
-from gsebo.methods.parameters import (
-    require_choice,
-    require_count,
-    require_count_or_zero,
-    require_flag,
-    require_share,
-)
+from gsebo.methods.parameters import CountOrZero, ShareBelowOne, Steps
 from gsebo.methods.schedule import EpochClassifier, train_on_fixed_structure
 
 PairOrder = Literal["confidence", "rows"]
@@ -177,23 +171,13 @@ class AdaEdge(EpochClassifier):
             instead of the surest.
     """
 
-    num_add: int | None = None
-    num_remove: int | None = None
-    conf_add: float = 0.5
-    conf_remove: float = 0.5
+    num_add: CountOrZero | None = None
+    num_remove: CountOrZero | None = None
+    conf_add: ShareBelowOne = 0.5
+    conf_remove: ShareBelowOne = 0.5
     order: Literal["add", "remove"] = "add"
-    max_rounds: int = 5
+    max_rounds: Steps = 5
     compat: bool = False
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        for name in ("num_add", "num_remove"):
-            if getattr(self, name) is not None:
-                require_count_or_zero(**{name: getattr(self, name)})
-        require_share(conf_add=self.conf_add, conf_remove=self.conf_remove)
-        require_choice("order", self.order, ("add", "remove"))
-        require_count(max_rounds=self.max_rounds)
-        require_flag(compat=self.compat)
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         # All seeds begin on the same graph, and each goes on with its own.

@@ -14,8 +14,9 @@ from gsebo.graph.graph import Graph
 from gsebo.methods.base import Run
 from gsebo.methods.baselines.block_model import BlockFit, Blocks, sample_links
 from gsebo.methods.outcome import Outcome
-from gsebo.methods.parameters import require_count, require_flag, require_share
+from gsebo.methods.parameters import ShareBelowOne, Steps
 from gsebo.methods.schedule import EpochClassifier
+from gsebo.schema import Count
 from gsebo.sparse import Noise
 from gsebo.training import JointProblem, Member, Task
 from gsebo.training.stopping import SelectBy
@@ -54,30 +55,20 @@ class BGCN(EpochClassifier):
 
     supported_backbones: ClassVar[tuple[str, ...]] = ("gcn",)
 
-    max_epochs: int = 300
+    max_epochs: Steps = 300
     select_by: SelectBy = "last"
-    warmup_epochs: int = 200
-    refit_every: int = 20
-    average_after: int = 240
-    random_iterations: int = 1000
-    refit_iterations: int = 200
-    batch_nodes: int = 500
-    nonlink_share: float = 0.01
-    delta: float = 1e-4
+    warmup_epochs: Steps = 200
+    refit_every: Steps = 20
+    average_after: Steps = 240
+    random_iterations: Steps = 1000
+    refit_iterations: Steps = 200
+    batch_nodes: Count = 500
+    nonlink_share: ShareBelowOne = 0.01
+    delta: ShareBelowOne = 1e-4
     compat: bool = False
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        require_count(
-            warmup_epochs=self.warmup_epochs,
-            refit_every=self.refit_every,
-            average_after=self.average_after,
-            random_iterations=self.random_iterations,
-            refit_iterations=self.refit_iterations,
-            batch_nodes=self.batch_nodes,
-        )
-        require_share(nonlink_share=self.nonlink_share, delta=self.delta)
-        require_flag(compat=self.compat)
         if not self.warmup_epochs <= self.average_after < self.max_epochs:
             raise InvalidInput(
                 f"warmup_epochs={self.warmup_epochs}, average_after="

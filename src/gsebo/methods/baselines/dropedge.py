@@ -15,7 +15,7 @@ from gsebo.graph.graph import Graph
 from gsebo.graph.topology import Topology
 from gsebo.methods.base import Run
 from gsebo.methods.outcome import Outcome
-from gsebo.methods.parameters import require_flag, require_share
+from gsebo.methods.parameters import ShareBelowOne
 from gsebo.methods.schedule import EpochClassifier
 from gsebo.sparse import Noise, uniform
 from gsebo.sparse.pattern import subpattern
@@ -95,14 +95,9 @@ class DropEdge(EpochClassifier):
         per_layer: Draw the edges for each layer anew instead of once for all.
     """
 
-    drop_rate: float = 0.1
+    drop_rate: ShareBelowOne = 0.1
     directed: bool = False
     per_layer: bool = False
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        require_share(drop_rate=self.drop_rate)
-        require_flag(directed=self.directed, per_layer=self.per_layer)
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         def problem(task: Task, run: Run) -> DropEdgeProblem:

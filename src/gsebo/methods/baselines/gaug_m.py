@@ -43,13 +43,7 @@ from gsebo.methods.baselines.pairs import (
     row_blocks,
 )
 from gsebo.methods.outcome import Outcome
-from gsebo.methods.parameters import (
-    require_choice,
-    require_count,
-    require_flag,
-    require_not_negative,
-    require_share,
-)
+from gsebo.methods.parameters import Rate, ShareBelowOne, SideWidth, Steps
 from gsebo.methods.prepare import PreparedGraph
 from gsebo.methods.schedule import EpochClassifier, train_on_fixed_structure
 from gsebo.nn.gcn import symmetric_normalisation
@@ -270,28 +264,15 @@ class GAugM(EpochClassifier):
             by the means.
     """
 
-    remove_share: float = 0.02
-    add_share: float = 0.3
+    remove_share: ShareBelowOne = 0.02
+    add_share: ShareBelowOne = 0.3
     predictor: Literal["vgae", "gae"] = "vgae"
-    predictor_epochs: int = 200
-    predictor_hidden: int = 32
-    predictor_dim: int = 16
-    predictor_lr: float = 0.01
+    predictor_epochs: Steps = 200
+    predictor_hidden: SideWidth = 32
+    predictor_dim: SideWidth = 16
+    predictor_lr: Rate = 0.01
     predictor_scaling: Literal["sum", "max"] = "max"
     compat: bool = False
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        require_share(remove_share=self.remove_share, add_share=self.add_share)
-        require_choice("predictor", self.predictor, ("vgae", "gae"))
-        require_choice("predictor_scaling", self.predictor_scaling, ("sum", "max"))
-        require_count(
-            predictor_epochs=self.predictor_epochs,
-            predictor_hidden=self.predictor_hidden,
-            predictor_dim=self.predictor_dim,
-        )
-        require_not_negative(predictor_lr=self.predictor_lr)
-        require_flag(compat=self.compat)
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         prepared = PreparedGraph(data, runs[0].device)

@@ -27,14 +27,7 @@ from gsebo.methods.base import Run
 from gsebo.methods.baselines.fit_module import minimise
 from gsebo.methods.baselines.pairs import require_dense_memory
 from gsebo.methods.outcome import Outcome
-from gsebo.methods.parameters import (
-    require_between,
-    require_count,
-    require_count_or_zero,
-    require_flag,
-    require_fraction,
-    require_not_negative,
-)
+from gsebo.methods.parameters import Positive, Rate, SideWidth, StepsOrZero
 from gsebo.methods.schedule import EpochClassifier
 from gsebo.nn import Backbone
 from gsebo.nn.gat import GAT, GATLayer
@@ -42,6 +35,7 @@ from gsebo.nn.gcn import GCN, symmetric_normalisation
 from gsebo.nn.jk import JKNet
 from gsebo.nn.mlp import MLP
 from gsebo.nn.sage import SAGE
+from gsebo.schema import Share
 from gsebo.sparse import (
     CompletePattern,
     Noise,
@@ -228,32 +222,16 @@ class GAugO(EpochClassifier):
             edges through attention, which only reads where the drawn graph has some.
     """
 
-    alpha: float = 1.0
-    beta: float = 0.5
-    temperature: float = 0.2
-    pretrain_edge_epochs: int = 200
-    pretrain_weight_epochs: int = 20
-    warmup: float = 3.0
-    predictor_lr: float = 0.01
-    predictor_hidden: int = 128
-    predictor_dim: int = 32
+    alpha: Share = 1.0
+    beta: Rate = 0.5
+    temperature: Positive = 0.2
+    pretrain_edge_epochs: StepsOrZero = 200
+    pretrain_weight_epochs: StepsOrZero = 20
+    warmup: Rate = 3.0
+    predictor_lr: Rate = 0.01
+    predictor_hidden: SideWidth = 128
+    predictor_dim: SideWidth = 32
     compat: bool = False
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        require_not_negative(
-            beta=self.beta, warmup=self.warmup, predictor_lr=self.predictor_lr
-        )
-        require_fraction(alpha=self.alpha)
-        require_between(0, 1e30, temperature=self.temperature)
-        require_count_or_zero(
-            pretrain_edge_epochs=self.pretrain_edge_epochs,
-            pretrain_weight_epochs=self.pretrain_weight_epochs,
-        )
-        require_count(
-            predictor_hidden=self.predictor_hidden, predictor_dim=self.predictor_dim
-        )
-        require_flag(compat=self.compat)
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         recipe = Recipe(

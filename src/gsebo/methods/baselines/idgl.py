@@ -11,9 +11,10 @@ joined, that no node is left alone, and that the numbers are small.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, final
+from typing import Annotated, ClassVar, NamedTuple, final
 
 import torch
+from msgspec import Meta
 from torch import Tensor
 
 from gsebo.bilevel import Tree, make_optimizer
@@ -22,14 +23,10 @@ from gsebo.graph.graph import Graph
 from gsebo.methods.base import Run
 from gsebo.methods.baselines.pairs import gram_matrix, require_dense_memory
 from gsebo.methods.outcome import Outcome
-from gsebo.methods.parameters import (
-    require_count,
-    require_fraction,
-    require_not_negative,
-    require_share,
-)
+from gsebo.methods.parameters import Rate, Samples, ShareBelowOne, Steps
 from gsebo.methods.schedule import EpochClassifier
 from gsebo.nn.base import Features
+from gsebo.schema import Count, Share
 from gsebo.sparse import CompletePattern, Noise, dropout, uniform
 from gsebo.training import JointProblem, Member, Task
 
@@ -123,35 +120,19 @@ class IDGL(EpochClassifier):
 
     supported_backbones: ClassVar[tuple[str, ...]] = ("gcn",)
 
-    max_epochs: int = 10000
-    patience: int = 100
-    graph_skip: float = 0.8
-    update_ratio: float = 0.1
-    num_heads: int = 4
-    epsilon: float = 0.0
-    smoothness: float = 0.2
-    connectivity: float = 0.0
-    sparsity: float = 0.0
-    max_iterations: int = 10
-    tolerance: float = 4e-5
-    graph_dropout: float = 0.5
-    embedding_dropout: float = 0.5
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        require_fraction(graph_skip=self.graph_skip, update_ratio=self.update_ratio)
-        require_count(num_heads=self.num_heads, max_iterations=self.max_iterations)
-        require_share(
-            epsilon=self.epsilon,
-            graph_dropout=self.graph_dropout,
-            embedding_dropout=self.embedding_dropout,
-        )
-        require_not_negative(
-            smoothness=self.smoothness,
-            connectivity=self.connectivity,
-            sparsity=self.sparsity,
-            tolerance=self.tolerance,
-        )
+    max_epochs: Steps = 10000
+    patience: Count = 100
+    graph_skip: Share = 0.8
+    update_ratio: Share = 0.1
+    num_heads: Annotated[int, Meta(ge=1, le=1000)] = 4
+    epsilon: ShareBelowOne = 0.0
+    smoothness: Rate = 0.2
+    connectivity: Rate = 0.0
+    sparsity: Rate = 0.0
+    max_iterations: Samples = 10
+    tolerance: Rate = 4e-5
+    graph_dropout: ShareBelowOne = 0.5
+    embedding_dropout: ShareBelowOne = 0.5
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         num_nodes, channels = data.x.shape

@@ -12,11 +12,11 @@ repeat until early stopping:                          (one episode)
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Literal, final
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from gsebo.bilevel import (
@@ -34,16 +34,17 @@ from gsebo.graph.graph import Graph
 from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.baselines.pairs import PairMatrix, require_dense_memory
 from gsebo.methods.outcome import Outcome, joint_outcome_of
-from gsebo.methods.parameters import require_choice, require_count, require_not_negative
+from gsebo.methods.parameters import Rate, Samples, Steps
 from gsebo.methods.prepare import PreparedGraph, make_task
 from gsebo.methods.schedule import StopOn, loop_settings, outer_and_stopping_nodes
+from gsebo.schema import Count
 from gsebo.sparse import CompletePattern, Noise, uniform
 from gsebo.structure.candidates import nearest_neighbours
 from gsebo.training import Member, Task
 from gsebo.training.history import Advance, Progress
 from gsebo.training.joint import JointProblem
 from gsebo.training.loop import LoopSettings, run_loop
-from gsebo.training.stopping import SELECT_BY, SelectBy
+from gsebo.training.stopping import SelectBy
 from gsebo.training.threads import threads_for
 
 
@@ -252,7 +253,7 @@ _MATRICES, _MATRICES_PER_RUN = 31, 3
 
 
 @final
-@dataclass(eq=False, repr=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class LDS(GraphClassifier):
     """Learning discrete structures (Franceschi et al., ICML 2019).
 
@@ -264,17 +265,10 @@ class LDS(GraphClassifier):
     as an undirected one.
 
     Args:
-        backbone: ``"gcn"``.
-        hidden_channels: Width of the hidden layers.
-        num_layers: Number of layers.
-        dropout: Rate of dropout.
         inner_steps: Inner steps per outer step (τ).
         max_inner_steps: Inner steps of an episode at most.
         inner_patience: Outer steps in a row without a fall of the training loss by
             0.1 % that end an episode.
-        inner_lr: Learning rate of the weights.
-        inner_optimizer: ``"adam"``, ``"sgd"`` or ``"momentum"``.
-        weight_decay: λ of the penalty λ/2 ‖W‖².
         outer_lr: Learning rate of the probabilities.
         outer_decay: After t outer steps that rate is divided by 1 + t ``outer_decay``.
         test_samples: Graphs that predictions are averaged over.
@@ -287,57 +281,23 @@ class LDS(GraphClassifier):
             loss, the other decides when to stop; ``"val"``: all serve both.
         select_by: Keep the episode with the best validation ``"loss"`` or
             ``"accuracy"``, or the ``"last"``.
-        backbone_options: Further arguments of the backbone.
-        device: ``"auto"``, ``"cpu"``, ``"cuda"``.
-        random_state: Seed; ``None`` draws one.
     """
 
     supported_backbones: ClassVar[tuple[str, ...]] = ("gcn",)
 
-    backbone: str | type | nn.Module = "gcn"
-    _: KW_ONLY
-    hidden_channels: int = 16
-    num_layers: int = 2
-    dropout: float = 0.5
-    inner_steps: int = 5
-    max_inner_steps: int = 400
-    inner_patience: int = 20
-    inner_lr: float = 0.02
-    inner_optimizer: str = "adam"
-    weight_decay: float = 5e-4
-    outer_lr: float = 1.0
-    outer_decay: float = 1e-3
-    test_samples: int = 16
+    inner_steps: Steps = 5
+    max_inner_steps: Steps = 400
+    inner_patience: Count = 20
+    inner_lr: Rate = 0.02
+    outer_lr: Rate = 1.0
+    outer_decay: Rate = 1e-3
+    test_samples: Samples = 16
     prior: Prior = "graph"
-    num_neighbours: int = 10
-    max_episodes: int = 100
-    patience: int = 20
+    num_neighbours: Count = 10
+    max_episodes: Steps = 100
+    patience: Count = 20
     stop_on: StopOn = "holdout"
     select_by: SelectBy = "accuracy"
-    backbone_options: dict[str, Any] | None = None
-    device: str = "auto"
-    random_state: int | None = None
-
-    def _check_parameters(self) -> None:
-        require_count(
-            inner_steps=self.inner_steps,
-            max_inner_steps=self.max_inner_steps,
-            inner_patience=self.inner_patience,
-            test_samples=self.test_samples,
-            num_neighbours=self.num_neighbours,
-            max_episodes=self.max_episodes,
-            patience=self.patience,
-        )
-        require_not_negative(
-            inner_lr=self.inner_lr,
-            weight_decay=self.weight_decay,
-            outer_lr=self.outer_lr,
-            outer_decay=self.outer_decay,
-        )
-        require_choice("prior", self.prior, ("graph", "knn"))
-        require_choice("stop_on", self.stop_on, ("val", "holdout"))
-        require_choice("select_by", self.select_by, SELECT_BY)
-        make_optimizer(self.inner_optimizer, self.inner_lr)
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         prepared = PreparedGraph(data, runs[0].device)

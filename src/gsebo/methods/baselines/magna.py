@@ -2,22 +2,26 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar, final
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, final
 
+from msgspec import Meta
 from torch import nn
 
 from gsebo.bilevel import Optimizer, clipped, make_optimizer, scheduled
 from gsebo.graph.graph import Graph
 from gsebo.methods.base import Run
 from gsebo.methods.outcome import Outcome
-from gsebo.methods.parameters import require_not_negative
+from gsebo.methods.parameters import Rate, ShareBelowOne, Steps, Width
 from gsebo.methods.schedule import EpochClassifier, train_on_fixed_structure
+from gsebo.schema import Count
 from gsebo.training.stopping import SelectBy
+
+_Norm = Annotated[float, Meta(gt=0, description="a finite number above 0")]
 
 
 @final
-@dataclass(eq=False, repr=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class MAGNA(EpochClassifier):
     """Attention diffused over several hops (Wang et al., IJCAI 2021).
 
@@ -43,22 +47,16 @@ class MAGNA(EpochClassifier):
 
     supported_backbones: ClassVar[tuple[str, ...]] = ("magna",)
 
-    backbone: str | type | nn.Module = "magna"
-    _: KW_ONLY
-    hidden_channels: int = 512
-    dropout: float = 0.25
-    inner_lr: float = 2e-4
-    weight_decay: float = 1e-5
-    max_epochs: int = 600
-    patience: int = 300
+    backbone: str | type | nn.Module = field(default="magna", kw_only=False)
+    hidden_channels: Width = 512
+    dropout: ShareBelowOne = 0.25
+    inner_lr: Rate = 2e-4
+    weight_decay: Rate = 1e-5
+    max_epochs: Steps = 600
+    patience: Count = 300
     select_by: SelectBy = "accuracy"
-    final_lr: float = 1e-8
-    max_norm: float = 1.0
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        require_not_negative(final_lr=self.final_lr)
-        self._optimizer()
+    final_lr: Rate = 1e-8
+    max_norm: _Norm = 1.0
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         schedule = self.schedule(self._optimizer())

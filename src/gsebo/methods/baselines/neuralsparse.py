@@ -25,8 +25,9 @@ from gsebo.graph import Propagation, Topology
 from gsebo.graph.graph import Graph
 from gsebo.methods.base import Run
 from gsebo.methods.outcome import Outcome
-from gsebo.methods.parameters import require_count, require_flag, require_not_negative
+from gsebo.methods.parameters import Rate, SideWidth
 from gsebo.methods.schedule import EpochClassifier
+from gsebo.schema import Count
 from gsebo.sparse import (
     Noise,
     Pattern,
@@ -176,18 +177,10 @@ class NeuralSparse(EpochClassifier):
             mistake. It is drawn once for the fit.
     """
 
-    num_neighbours: int = 5
-    scorer_channels: int = 32
-    structure_lr: float = 0.001
+    num_neighbours: Count = 5
+    scorer_channels: SideWidth = 32
+    structure_lr: Rate = 0.001
     compat: bool = False
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        require_count(
-            num_neighbours=self.num_neighbours, scorer_channels=self.scorer_channels
-        )
-        require_not_negative(structure_lr=self.structure_lr)
-        require_flag(compat=self.compat)
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         def problem(task: Task, run: Run) -> NeuralSparseProblem:

@@ -23,8 +23,9 @@ from gsebo.methods.baselines.pairs import (
     require_dense_memory,
 )
 from gsebo.methods.outcome import Outcome
-from gsebo.methods.parameters import require_count, require_not_negative
+from gsebo.methods.parameters import Rate, Steps
 from gsebo.methods.schedule import EpochClassifier
+from gsebo.schema import Count
 from gsebo.sparse import CompletePattern, Noise
 from gsebo.training import JointProblem, Member, Task
 from gsebo.training.stopping import SelectBy
@@ -81,27 +82,16 @@ class ProGNN(EpochClassifier):
 
     supported_backbones: ClassVar[tuple[str, ...]] = ("gcn",)
 
-    inner_lr: float = 5e-4
-    max_epochs: int = 1000
-    patience: int = 1000
+    inner_lr: Rate = 5e-4
+    max_epochs: Steps = 1000
+    patience: Count = 1000
     select_by: SelectBy = "accuracy"
-    sparsity: float = 5e-4
-    low_rank: float = 1.5
-    supervision: float = 1.0
-    smoothness: float = 1e-3
-    structure_lr: float = 0.01
-    nuclear_every: int = 1
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        require_not_negative(
-            sparsity=self.sparsity,
-            low_rank=self.low_rank,
-            supervision=self.supervision,
-            smoothness=self.smoothness,
-            structure_lr=self.structure_lr,
-        )
-        require_count(nuclear_every=self.nuclear_every)
+    sparsity: Rate = 5e-4
+    low_rank: Rate = 1.5
+    supervision: Rate = 1.0
+    smoothness: Rate = 1e-3
+    structure_lr: Rate = 0.01
+    nuclear_every: Steps = 1
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         dtype = data.x.dtype if data.x.dtype == torch.float64 else torch.float32

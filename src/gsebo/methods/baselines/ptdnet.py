@@ -18,9 +18,10 @@ its transpose.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, final
+from typing import Annotated, ClassVar, NamedTuple, final
 
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.linalg import vector_norm
@@ -33,14 +34,16 @@ from gsebo.graph.topology import Topology
 from gsebo.methods.base import Run
 from gsebo.methods.outcome import Outcome
 from gsebo.methods.parameters import (
-    require_count,
-    require_flag,
-    require_from,
-    require_not_negative,
-    require_share,
+    Rate,
+    Samples,
+    ShareBelowOne,
+    SideWidth,
+    Steps,
+    Width,
 )
 from gsebo.methods.schedule import EpochClassifier
 from gsebo.nn.base import Features
+from gsebo.schema import Count
 from gsebo.sparse import Noise, Pattern, SparseFeatures, row_expand, spmm, uniform
 from gsebo.training.joint import JointProblem, Member
 from gsebo.training.problem import Task
@@ -308,49 +311,27 @@ class PTDNet(EpochClassifier):
 
     supported_backbones: ClassVar[tuple[str, ...]] = _BACKBONES
 
-    hidden_channels: int = 256
-    dropout: float = 0.0
-    inner_lr: float = 0.001
-    max_epochs: int = 1000
-    patience: int = 100
+    hidden_channels: Width = 256
+    dropout: ShareBelowOne = 0.0
+    inner_lr: Rate = 0.001
+    max_epochs: Steps = 1000
+    patience: Count = 100
     select_by: SelectBy = "accuracy"
-    passes: int = 3
-    l0_weight: float = 0.1
-    nuclear_weight: float = 0.01
-    consistency_weight: float = 0.01
-    num_singular_values: int = 1
-    power_iterations: int = 30
-    init_temperature: float = 2.0
-    temperature_decay: float = 0.99
-    gamma: float = -0.1
-    zeta: float = 1.1
-    edge_channels: int = 16
-    pair_channels: int | None = None
-    structure_lr: float = 0.001
+    passes: Samples = 3
+    l0_weight: Rate = 0.1
+    nuclear_weight: Rate = 0.01
+    consistency_weight: Rate = 0.01
+    num_singular_values: Count = 1
+    power_iterations: Steps = 30
+    init_temperature: Rate = 2.0
+    temperature_decay: ShareBelowOne = 0.99
+    gamma: Annotated[float, Meta(ge=-1, le=0)] = -0.1
+    zeta: Annotated[float, Meta(ge=1, le=2)] = 1.1
+    edge_channels: SideWidth = 16
+    pair_channels: SideWidth | None = None
+    structure_lr: Rate = 0.001
     shared_dropout: bool = True
     compat: bool = False
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        require_count(
-            passes=self.passes,
-            num_singular_values=self.num_singular_values,
-            power_iterations=self.power_iterations,
-            edge_channels=self.edge_channels,
-        )
-        if self.pair_channels is not None:
-            require_count(pair_channels=self.pair_channels)
-        require_not_negative(
-            l0_weight=self.l0_weight,
-            nuclear_weight=self.nuclear_weight,
-            consistency_weight=self.consistency_weight,
-            init_temperature=self.init_temperature,
-            structure_lr=self.structure_lr,
-        )
-        require_share(temperature_decay=self.temperature_decay)
-        require_from(-1, 0, gamma=self.gamma)
-        require_from(1, 2, zeta=self.zeta)
-        require_flag(shared_dropout=self.shared_dropout, compat=self.compat)
 
     def gates(self) -> HardConcrete:
         """The distribution of the gates."""

@@ -14,9 +14,10 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, final
+from typing import Annotated, ClassVar, Literal, NamedTuple, final
 
 import torch
+from msgspec import Meta
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
@@ -27,14 +28,9 @@ from gsebo.graph.graph import Graph
 from gsebo.methods.base import Run
 from gsebo.methods.baselines.pairs import PairMatrix, require_dense_memory
 from gsebo.methods.outcome import Outcome
-from gsebo.methods.parameters import (
-    require_between,
-    require_choice,
-    require_count,
-    require_flag,
-    require_not_negative,
-)
+from gsebo.methods.parameters import Rate, Samples, Steps
 from gsebo.methods.schedule import EpochClassifier
+from gsebo.schema import Count
 from gsebo.sparse import CompletePattern, Noise, uniform
 from gsebo.structure.candidates import nearest_neighbours
 from gsebo.training import JointProblem, Member, Task
@@ -91,6 +87,10 @@ _HALVING_SEED = 1
 _NEGLIGIBLE = 1e-6
 
 
+_Probability = Annotated[float, Meta(gt=0, lt=1)]
+_Temperature = Annotated[float, Meta(gt=0)]
+
+
 @final
 @dataclass(kw_only=True, eq=False, repr=False)
 class VGCN(EpochClassifier):
@@ -123,40 +123,20 @@ class VGCN(EpochClassifier):
 
     supported_backbones: ClassVar[tuple[str, ...]] = ("gcn",)
 
-    inner_lr: float = 1e-3
-    max_epochs: int = 5000
-    evaluate_every: int = 10
-    patience: int = 500
+    inner_lr: Rate = 1e-3
+    max_epochs: Steps = 5000
+    evaluate_every: Steps = 10
+    patience: Count = 500
     prior: Literal["graph", "knn"] = "graph"
-    edge_prior: float | None = None
-    other_prior: float = 1e-5
-    num_neighbours: int = 10
-    prior_temperature: float = 0.1
-    posterior_temperature: float = 0.1
-    beta: float = 1.0
-    samples: int = 3
-    test_samples: int = 16
+    edge_prior: _Probability | None = None
+    other_prior: _Probability = 1e-5
+    num_neighbours: Count = 10
+    prior_temperature: _Temperature = 0.1
+    posterior_temperature: _Temperature = 0.1
+    beta: Rate = 1.0
+    samples: Samples = 3
+    test_samples: Samples = 16
     compat: bool = False
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        require_choice("prior", self.prior, ("graph", "knn"))
-        if self.edge_prior is not None:
-            require_between(0.0, 1.0, edge_prior=self.edge_prior)
-        require_between(0.0, 1.0, other_prior=self.other_prior)
-        require_between(
-            0.0,
-            math.inf,
-            prior_temperature=self.prior_temperature,
-            posterior_temperature=self.posterior_temperature,
-        )
-        require_not_negative(beta=self.beta)
-        require_count(
-            num_neighbours=self.num_neighbours,
-            samples=self.samples,
-            test_samples=self.test_samples,
-        )
-        require_flag(compat=self.compat)
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         # Measured: of a training step, or of the graphs of a prediction if those are
