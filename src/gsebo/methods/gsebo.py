@@ -1,7 +1,5 @@
 """GSEBO: graph structure learning with bi-level optimization."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -70,7 +68,7 @@ from gsebo.training.turns import Source
 
 
 def train_on_batches(
-    method: GSEBO, data: Graph, run: Run, choices: BatchChoices
+    method: "GSEBO", data: Graph, run: Run, choices: BatchChoices
 ) -> Outcome:
     """Fit on batches of a graph that is in memory, where all strengths have room."""
     prepared = PreparedGraph(data, run.device)
@@ -86,7 +84,7 @@ def train_on_batches(
 
 
 def _fit_on_folder(
-    method: GSEBO, folder: GraphFolder, run: Run, choices: BatchChoices
+    method: "GSEBO", folder: GraphFolder, run: Run, choices: BatchChoices
 ) -> FolderOutcome:
     """Fit on batches of a graph on disk."""
     arrays = learnable(folder)
@@ -111,7 +109,7 @@ def _fit_on_folder(
 
 
 def _learn(
-    method: GSEBO,
+    method: "GSEBO",
     arrays: GraphArrays,
     backbone: Backbone,
     outer_and_stop: tuple[Tensor, Tensor],

@@ -29,7 +29,6 @@ from torch import Tensor
 from gsebo.bilevel import Optimizer, State, Tree
 
 OuterStepName = Literal["trust", "paper"]
-OUTER_STEPS: tuple[OuterStepName, ...] = ("trust", "paper")
 
 _PREVIOUS = "previous."
 _RECENT = "recent"

@@ -5,7 +5,6 @@ from typing import Literal, NamedTuple
 from gsebo.training.history import StepRecord
 
 SelectBy = Literal["loss", "accuracy", "first_accuracy", "last"]
-SELECT_BY: tuple[SelectBy, ...] = ("loss", "accuracy", "first_accuracy", "last")
 
 
 class Patience(NamedTuple):
