@@ -115,7 +115,7 @@ def summarise(model: GraphClassifier, *, top: int) -> EdgeChanges:
         top: How many of the most changed edges to name.
     """
     return summarise_pieces(
-        [edges_of(model)],
+        [fitted_edges(model)],
         model.graph_.y.cpu().numpy(),
         learned=model.model_.learned,
         num_nodes=model.model_.graph.num_nodes,
@@ -123,7 +123,7 @@ def summarise(model: GraphClassifier, *, top: int) -> EdgeChanges:
     )
 
 
-def edges_of(model: GraphClassifier) -> EdgePiece:
+def fitted_edges(model: GraphClassifier) -> EdgePiece:
     """All edges of a model that was fitted in memory, in the user's order."""
     edges = model.graph_.edge_index.cpu()
     return EdgePiece(edges, model.initial_strength_, model.strength_)

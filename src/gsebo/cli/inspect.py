@@ -12,7 +12,7 @@ from gsebo.cli.edge_changes import (
     EdgeChanges,
     EdgeGroup,
     LayerChanges,
-    edges_of,
+    fitted_edges,
     ratios,
     summarise_pieces,
 )
@@ -175,7 +175,7 @@ class _Edges(NamedTuple):
     @classmethod
     def of(cls, fitted: GraphClassifier, graph: str | None, model: Path) -> "_Edges":
         if not hasattr(fitted, "large_model_"):
-            piece = edges_of(fitted)
+            piece = fitted_edges(fitted)
             facts = {
                 "learned": fitted.model_.learned,
                 "num_nodes": fitted.model_.graph.num_nodes,

@@ -61,7 +61,7 @@ def _defaults(place: "str | type[GraphClassifier]") -> Mapping[str, Any]:
     return MappingProxyType(dict(sorted(found.items())))
 
 
-_BASE = "gsebo.methods.base:GraphClassifier"
+_BASE = "gsebo.methods.parameters:SklearnEstimator"
 
 
 def _declared(module: str, name: str) -> dict[str, Any]:
