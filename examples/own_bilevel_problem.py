@@ -2,7 +2,7 @@
 
 import torch
 
-from gsebo.bilevel import Reverse, adam, check_hypergradient
+from gsebo.bilevel import Reverse, adam, check_problem
 
 
 class Ridge:
@@ -38,7 +38,7 @@ def main() -> None:
     problem, optimizer, engine = Ridge(), adam(0.1), Reverse()
     weights = {"w": torch.zeros(20, dtype=torch.float64)}
     outer = {"log_penalty": torch.full((20,), -3.0, dtype=torch.float64)}
-    check = check_hypergradient(problem, optimizer, weights, outer, 20)
+    check = check_problem(problem, optimizer, weights, outer, 20)
     print(f"hypergradient against finite differences: {check.relative_error:.0e}")
     for step in range(61):
         gradient, _, loss = engine(problem, optimizer, weights, outer, 50)

@@ -154,6 +154,9 @@ class Graph:
     def __setitem__(self, name: str, value: Any) -> None:
         setattr(self, name, value)
 
+    def __delitem__(self, name: str) -> None:
+        del self.__dict__[name]
+
     def __contains__(self, name: str) -> bool:
         return self.__dict__.get(name) is not None
 
