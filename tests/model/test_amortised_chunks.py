@@ -153,7 +153,7 @@ def test_evidence_that_was_kept_is_not_found_again(
     structure, graph = learned(arrays, backbone, dtype)
     first = chunked(structure, arrays, backbone, None, memory=10**7, keep_evidence=True)
     first.sums()
-    monkeypatch.delattr(module, "raw_evidence")
+    monkeypatch.delattr(module, "evidence_of")
     found = first
     for seed in (1, 2):
         state = predictions(arrays, dtype, seed)

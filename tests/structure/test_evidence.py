@@ -13,7 +13,8 @@ from gsebo.structure.evidence import (
     EVIDENCE,
     Features,
     FeatureWeights,
-    edge_evidence,
+    WholeGraphEdges,
+    evidence_of,
 )
 
 from .graphs import EDGES, NUM_NODES, examples, graph, graphs
@@ -45,14 +46,16 @@ def pattern_of(edge_index: Tensor, num_nodes: int) -> Pattern:
     return Pattern.from_positions(target, source, num_nodes)
 
 
-def evidence_of(
+def columns_of(
     edge_index: Tensor, x: Tensor, form: str = "dense", given: Tensor | None = None
 ) -> dict[str, Tensor]:
     """Columns by their names."""
     features = in_form(x, form)
-    asked = pattern_of(edge_index, len(x))
-    known = asked if given is None else pattern_of(given, len(x))
-    found = edge_evidence(asked, known, features, FeatureWeights.of(features))
+    known = pattern_of(edge_index if given is None else given, len(x))
+    weights = FeatureWeights.of(features)
+    source, target = edge_index
+    seen = WholeGraphEdges(features, weights, source, target, given=known)
+    found = evidence_of(seen)
     assert found.shape == (edge_index.shape[1], len(EVIDENCE))
     return dict(zip(EVIDENCE, found.unbind(1), strict=True))
 
@@ -73,7 +76,7 @@ def test_the_columns_are_the_dense_formulas(
     size = max(where.num_nodes, other.num_nodes)
     x, asked, given = words(size), where.edge_index, other.edge_index
     source, target = asked
-    found = evidence_of(asked, x, form, given)
+    found = columns_of(asked, x, form, given)
     a = adjacency(given, size)
     degree = a.sum(1)
     inverse = torch.diag(1 / degree.clamp(min=1))
@@ -94,7 +97,7 @@ def test_rare_words_count_more() -> None:
     x[:, 0] = 1
     x[[2, 3], 1] = x[0, 2] = x[1, 3] = 1
     asked = torch.tensor([[0, 2], [1, 3]])
-    usual, special = evidence_of(asked, x, "sparse")["rarity"]
+    usual, special = columns_of(asked, x, "sparse")["rarity"]
     assert float(usual) == pytest.approx(0, abs=1e-12)
     assert float(special) == pytest.approx(1)
 
@@ -109,13 +112,13 @@ def test_rarity_is_the_cosine_of_the_weighed_words(
     present = (x != 0).double()
     weighed = present * ((len(x) + 1) / (present.sum(0) + 1)).log()
     expected = cosine_similarity(weighed[source], weighed[target], dim=1)
-    found = evidence_of(where.edge_index, x, "sparse")["rarity"]
+    found = columns_of(where.edge_index, x, "sparse")["rarity"]
     torch.testing.assert_close(found, expected)
     centred = (x - x.mean(0)) / x.std(0, correction=0).where(
         x.std(0, correction=0) > 0, torch.inf
     )
     expected = cosine_similarity(centred[source], centred[target], dim=1)
-    found = evidence_of(where.edge_index, x, "dense")["rarity"]
+    found = columns_of(where.edge_index, x, "dense")["rarity"]
     torch.testing.assert_close(found, expected)
 
 
@@ -130,8 +133,8 @@ def test_names_of_nodes_do_not_count(
     x = words(size)
     moved = torch.empty_like(x)
     moved[order] = x
-    here = evidence_of(where.edge_index, x, form)
-    there = evidence_of(order[where.edge_index], moved, form)
+    here = columns_of(where.edge_index, x, form)
+    there = columns_of(order[where.edge_index], moved, form)
     for name in EVIDENCE:
         torch.testing.assert_close(there[name], here[name])
 
@@ -140,9 +143,9 @@ def test_names_of_nodes_do_not_count(
 def test_edges_that_are_only_asked_about_change_nothing(kind: str) -> None:
     """Candidates count neither as degrees nor as common neighbours."""
     given, x = graph(EDGES[kind], NUM_NODES).edge_index, words(NUM_NODES)
-    alone = evidence_of(given, x)
+    alone = columns_of(given, x)
     more = torch.tensor([[4, 0, 4], [1, 4, 3]])
-    together = evidence_of(torch.cat([given, more], 1), x, given=given)
+    together = columns_of(torch.cat([given, more], 1), x, given=given)
     for name in EVIDENCE:
         assert torch.equal(together[name][: given.shape[1]], alone[name])
 

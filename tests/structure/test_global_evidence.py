@@ -18,8 +18,9 @@ from gsebo.sparse import Pattern, SparseFeatures
 from gsebo.structure.evidence import (
     EVIDENCE,
     FeatureWeights,
-    edge_evidence,
-    raw_evidence,
+    PartOfGraphEdges,
+    WholeGraphEdges,
+    evidence_of,
 )
 
 from .graphs import examples, graphs
@@ -39,7 +40,21 @@ def whole(
     pattern = Pattern.from_positions(ends[1], ends[0], arrays.num_nodes)
     features = features_of(arrays, torch.arange(arrays.num_nodes), arrays.dtype, "cpu")
     weights = FeatureWeights.of(features)
-    return ends, features, weights, edge_evidence(pattern, pattern, features, weights)
+    seen = WholeGraphEdges(features, weights, ends[0], ends[1], given=pattern)
+    return ends, features, weights, evidence_of(seen)
+
+
+def part(
+    arrays: GraphArrays,
+    features: Tensor | SparseFeatures,
+    ends: Tensor,
+    nodes: Tensor,
+    weights: FeatureWeights,
+) -> PartOfGraphEdges:
+    source, target = ends
+    return PartOfGraphEdges(
+        features, weights, source, target, arrays=arrays, nodes=nodes
+    )
 
 
 def some(
@@ -48,7 +63,7 @@ def some(
     """Evidence of some edges, of which only the ends are at hand."""
     nodes, local = ends[:, edges].unique(return_inverse=True)
     features = features_of(arrays, nodes, arrays.dtype, "cpu")
-    return raw_evidence(arrays, features, local, nodes, weights)
+    return evidence_of(part(arrays, features, local, nodes, weights))
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -64,7 +79,7 @@ def test_some_edges_have_the_evidence_that_they_have_among_all(
     arrays = arrays_of(where, x)
     ends, features, weights, expected = whole(arrays)
     nodes = torch.arange(where.num_nodes)
-    found = raw_evidence(arrays, features, ends, nodes, weights)
+    found = evidence_of(part(arrays, features, ends, nodes, weights))
     torch.testing.assert_close(found, expected)
     chosen = torch.rand(where.num_edges, generator=generator) < 0.5
     if chosen.any():
@@ -107,6 +122,6 @@ def test_columns_come_in_the_order_that_is_asked_for() -> None:
     ends, features, weights, expected = whole(arrays)
     nodes = torch.arange(arrays.num_nodes)
     for columns in (("common", "cosine"), ("source_degree",), ()):
-        found = raw_evidence(arrays, features, ends, nodes, weights, columns)
-        places = [EVIDENCE.index(name) for name in columns]
+        found = evidence_of(part(arrays, features, ends, nodes, weights), columns)
+        places = [list(EVIDENCE).index(name) for name in columns]
         torch.testing.assert_close(found, expected[:, places], rtol=0, atol=1e-6)

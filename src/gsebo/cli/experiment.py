@@ -11,6 +11,7 @@ from gsebo.cli.ui.output import messages, print_json
 from gsebo.cli.ui.progress import FitProgress
 from gsebo.cli.ui.result_tables import choice_facts, print_choice, print_fit
 from gsebo.data import DATASETS, GENERATED, load, save_npz
+from gsebo.data.datasets.registry import is_graph_path
 from gsebo.distributed import launched
 from gsebo.errors import InvalidInput
 from gsebo.experiments.fit import FittedTrial, fit_trials
@@ -41,8 +42,7 @@ class GraphInput:
             plan.dataset, data_dir=plan.data_dir, normalize=plan.normalize
         )
         registered = normalise(plan.dataset) in {**DATASETS, **GENERATED}
-        path = Path(plan.dataset)
-        self._is_file = path.suffix == ".npz" or path.is_file() or not registered
+        self._is_file = is_graph_path(plan.dataset) or not registered
         self.name = plan.dataset if self._is_file else normalise(plan.dataset)
         self.split = plan.split or self._default_split()
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from gsebo.data.datasets.load import verify as verify
     from gsebo.data.datasets.locate import locate as locate
     from gsebo.data.datasets.registry import DATASETS as DATASETS
+    from gsebo.data.datasets.registry import FORMATS as FORMATS
     from gsebo.data.datasets.registry import GENERATED as GENERATED
     from gsebo.data.datasets.registry import DatasetInfo as DatasetInfo
     from gsebo.data.formats.folder import is_graph_folder as is_graph_folder

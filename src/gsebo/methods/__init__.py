@@ -31,5 +31,6 @@ if TYPE_CHECKING:
     from gsebo.methods.gsebo import GSEBO as GSEBO
     from gsebo.methods.registry import METHODS as METHODS
     from gsebo.methods.registry import MethodInfo as MethodInfo
+    from gsebo.methods.schedule import EpochClassifier as EpochClassifier
 
 make_lazy(__name__)

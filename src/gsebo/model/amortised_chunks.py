@@ -23,7 +23,7 @@ from gsebo.graph.mapped import ScratchTable, gather_rows, release
 from gsebo.sparse import Pattern, row_sum
 from gsebo.structure.amortised import AmortisedStrength
 from gsebo.structure.base import Predictions
-from gsebo.structure.evidence import FeatureWeights, raw_evidence
+from gsebo.structure.evidence import FeatureWeights, PartOfGraphEdges, evidence_of
 
 Array = NDArray[Any]
 
@@ -193,14 +193,16 @@ class AmortisedChunks:
             found = self._evidence.read(chunk.edges.start, chunk.edges.stop)
             return found.to(self._device)
         dtype = structure.output.dtype
-        return raw_evidence(
-            self._arrays,
+        source, target = chunk.topology.graph.edge_index.to(self._device)
+        edges = PartOfGraphEdges(
             features_of(self._arrays, chunk.nodes, dtype, self._device),
-            chunk.topology.graph.edge_index,
-            chunk.nodes,
             FeatureWeights(structure.centre, structure.scale),
-            structure.columns,
+            source,
+            target,
+            arrays=self._arrays,
+            nodes=chunk.nodes,
         )
+        return evidence_of(edges, structure.columns)
 
     def _weights(self, chunk: Chunk, raw: Tensor) -> Tensor:
         """Weights of the edges of a chunk, ``[..., edges]``."""

@@ -27,12 +27,12 @@ from gsebo.graph.topology import Topology
 from gsebo.sparse import Pattern, SparseFeatures, sddmm
 from gsebo.structure.base import Ground, Normalise, Predictions, Structure
 from gsebo.structure.evidence import (
-    EVIDENCE,
     Features,
     FeatureWeights,
-    edge_evidence,
+    PartOfGraphEdges,
+    WholeGraphEdges,
     evidence_columns,
-    raw_evidence,
+    evidence_of,
 )
 from gsebo.structure.in_parts import PartGround, StructureInParts
 
@@ -338,18 +338,17 @@ class AmortisedStrength(Structure):
         features: Tensor | SparseFeatures,
     ) -> Tensor:
         source, target = graph.graph.edge_index.to(graph.pattern.device)
-        size = graph.num_nodes
-        edges = Pattern.from_positions(target, source, size)
-        given = edges
-        if candidate is not None:
-            kept = ~candidate
-            given = Pattern.from_positions(target[kept], source[kept], size)
-        found = edge_evidence(
-            edges, given, features, FeatureWeights(self.centre, self.scale)
+        kept = slice(None) if candidate is None else ~candidate
+        edges = WholeGraphEdges(
+            features,
+            FeatureWeights(self.centre, self.scale),
+            source,
+            target,
+            given=Pattern.from_positions(target[kept], source[kept], graph.num_nodes),
         )
-        flag = torch.zeros_like(found[:, 0]) if candidate is None else candidate
-        chosen = [found[:, EVIDENCE.index(name)] for name in self.columns]
-        return torch.stack([*chosen, flag.to(found.dtype)], dim=-1)
+        found = evidence_of(edges, self.columns)
+        flag = found.new_zeros(len(found)) if candidate is None else candidate
+        return torch.cat([found, flag.to(found).unsqueeze(-1)], dim=-1)
 
     def _scaled(self, raw: Tensor) -> Tensor:
         return (raw - self.mean) / self.spread
@@ -438,9 +437,11 @@ class AmortisedInParts(StructureInParts):
     def _raw(self, features: Features, edges: Tensor, nodes: Tensor) -> Tensor:
         structure = self.structure
         weights = FeatureWeights(structure.centre, structure.scale)
-        found = raw_evidence(
-            self._arrays, features, edges, nodes, weights, structure.columns
+        source, target = edges.to(features.device)
+        seen = PartOfGraphEdges(
+            features, weights, source, target, arrays=self._arrays, nodes=nodes
         )
+        found = evidence_of(seen, structure.columns)
         # No candidates are among the edges of the graph.
         return torch.nn.functional.pad(found, (0, 1))
 

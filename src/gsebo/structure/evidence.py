@@ -9,16 +9,16 @@ For an edge from j to i, with the degrees d of the given graph,
     allocation  sum of 1 / d_k over the common neighbours k
 
 Random false edges rarely close a triangle, and join texts that share only common words.
-
-Evidence of some edges of a graph that is too large to be laid out whole.
-
-It is that of :mod:`~gsebo.structure.evidence`: cosines need the features of the ends
-alone; degrees and common neighbours are read from the arrays of the whole graph.
+Each column is a function of a :class:`SeenEdges`: all edges of a graph that is laid out
+whole, or some edges of one that may lie in files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -163,16 +163,6 @@ def row_overlap(matrix: SparseFeatures, first: Tensor, second: Tensor) -> Tensor
     return out.to(matrix.device)
 
 
-EVIDENCE = (
-    "cosine",
-    "rarity",
-    "target_degree",
-    "source_degree",
-    "common",
-    "allocation",
-)
-"""Names of the columns of evidence."""
-
 Features = Tensor | SparseFeatures
 
 
@@ -220,34 +210,131 @@ class FeatureWeights(NamedTuple):
         return SparseFeatures(features.pattern, weighed)
 
 
+@dataclass(frozen=True, eq=False)
+class SeenEdges(ABC):
+    """Some edges of a graph, and what can be looked at to judge them.
+
+    Attributes:
+        features: Of the nodes at hand, whose device and type evidence has.
+        weights: Of the features.
+        source: The node at hand that each edge comes from, int64 ``[edges]``.
+        target: The one that it goes to.
+    """
+
+    features: Features
+    weights: FeatureWeights
+    source: Tensor
+    target: Tensor
+
+    @cached_property
+    def pattern(self) -> Pattern:
+        """The edges as entries, rows = targets."""
+        return Pattern.from_positions(
+            self.target, self.source, int(self.features.shape[0])
+        )
+
+    @cached_property
+    @abstractmethod
+    def degree(self) -> Tensor:
+        """Edges of the given graph into each node at hand, ``[nodes]``."""
+
+    @cached_property
+    @abstractmethod
+    def common_neighbours(self) -> tuple[Tensor, Tensor]:
+        """How many senders both ends have, and the sum of 1 / their degree."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class WholeGraphEdges(SeenEdges):
+    """Edges between the nodes of a graph that is laid out whole.
+
+    Attributes:
+        given: Edges of the user's graph, without self-loops.
+    """
+
+    given: Pattern
+
+    @cached_property
+    def degree(self) -> Tensor:
+        """Entries of each row."""
+        return self.given.row_counts.to(self.features.dtype)
+
+    @cached_property
+    def common_neighbours(self) -> tuple[Tensor, Tensor]:
+        """Of both ends, in the user's graph."""
+        indptr, columns, _ = self.given.to("cpu").arrays
+        found = torch.empty(2, self.source.numel(), dtype=self.features.dtype)
+        ends = (end.cpu().numpy() for end in (self.target, self.source))
+        common_columns(indptr, columns, *ends, *found.numpy())
+        count, share = found.to(self.features.device)
+        return count, share
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class PartOfGraphEdges(SeenEdges):
+    """Edges between some nodes of a graph whose arrays may lie in files.
+
+    Attributes:
+        arrays: The whole graph.
+        nodes: Which of its nodes are at hand, int64 ``[nodes]``.
+    """
+
+    arrays: GraphArrays
+    nodes: Tensor
+
+    @cached_property
+    def degree(self) -> Tensor:
+        """Edges into each node in the whole graph."""
+        found = torch.from_numpy(self.arrays.degree(self.nodes.cpu().numpy()))
+        return found.to(self.features.device, self.features.dtype)
+
+    @cached_property
+    def common_neighbours(self) -> tuple[Tensor, Tensor]:
+        """Of both ends, in the whole graph."""
+        nodes = self.nodes.cpu()
+        ends = torch.stack([nodes[self.source.cpu()], nodes[self.target.cpu()]])
+        count, share = _common_neighbours(self.arrays, ends, self.features.dtype)
+        return count.to(self.features.device), share.to(self.features.device)
+
+
+def _cosine(edges: SeenEdges) -> Tensor:
+    return entry_products(unit_rows(edges.features), edges.pattern)
+
+
+def _rarity(edges: SeenEdges) -> Tensor:
+    weighed = unit_rows(edges.weights.weigh(edges.features))
+    return entry_products(weighed, edges.pattern)
+
+
+EVIDENCE: dict[str, Callable[[SeenEdges], Tensor]] = {
+    "cosine": _cosine,
+    "rarity": _rarity,
+    "target_degree": lambda edges: edges.degree.log1p()[edges.target],
+    "source_degree": lambda edges: edges.degree.log1p()[edges.source],
+    # In a directed graph, those who send to both ends are common neighbours.
+    "common": lambda edges: edges.common_neighbours[0].log1p(),
+    "allocation": lambda edges: edges.common_neighbours[1],
+}
+"""Columns of evidence by name: from edges to a number for each, ``[edges]``."""
+
+# What "all" stands for, also where a user has added a column.
+_OURS = tuple(EVIDENCE)
+
+
 @torch.no_grad()
-def edge_evidence(
-    edges: Pattern, given: Pattern, features: Features, weights: FeatureWeights
-) -> Tensor:
-    """Evidence of every entry, not yet scaled, ``[entries, columns]``.
+def evidence_of(edges: SeenEdges, columns: Sequence[str] = _OURS) -> Tensor:
+    """Evidence of edges, not yet scaled, ``[edges, columns]``.
 
     Args:
-        edges: The entries that are asked about, rows = targets.
-        given: Edges of the user's graph, without self-loops.
-        features: Of the nodes.
-        weights: Of the features.
+        edges: The edges.
+        columns: Names of ``EVIDENCE``.
     """
-    target, source = edges.row_of_entry, edges.column_of_entry
-    dtype = features.dtype
-    degree = given.row_counts.to(dtype)
-    logarithm = degree.log1p()
-    ones = torch.ones(given.num_entries, dtype=dtype, device=given.device)
-    # In a directed graph, those who send to both ends are common neighbours.
-    share = degree.clamp(min=1).rsqrt()[given.column_of_entry]
-    columns = [
-        entry_products(unit_rows(features), edges),
-        entry_products(unit_rows(weights.weigh(features)), edges),
-        logarithm[target],
-        logarithm[source],
-        row_overlap(SparseFeatures(given, ones), target, source).log1p(),
-        row_overlap(SparseFeatures(given, share), target, source),
-    ]
-    return torch.stack(columns, dim=-1)
+    if not columns:
+        kind, device = edges.features.dtype, edges.features.device
+        return torch.empty(edges.source.numel(), 0, dtype=kind, device=device)
+    return torch.stack([EVIDENCE[name](edges) for name in columns], dim=-1)
 
 
 def entry_products(features: Features, edges: Pattern) -> Tensor:
@@ -264,7 +351,7 @@ def evidence_columns(names: str) -> tuple[str, ...]:
     ('cosine', 'common')
     """
     if names == "all":
-        return EVIDENCE
+        return _OURS
     # What is not text is no name, whatever it looks like.
     given = names.split(",") if isinstance(names, str) else [repr(names)]
     chosen = tuple(name.strip() for name in given if name.strip())
@@ -275,52 +362,6 @@ def evidence_columns(names: str) -> tuple[str, ...]:
             f"{', '.join(EVIDENCE)}, separated by commas."
         )
     return chosen
-
-
-@torch.no_grad()
-def raw_evidence(
-    arrays: GraphArrays,
-    features: Features,
-    edge_index: Tensor,
-    nodes: Tensor,
-    weights: FeatureWeights,
-    columns: Sequence[str] = EVIDENCE,
-) -> Tensor:
-    """Evidence of some edges, not yet scaled, ``[edges, columns]``.
-
-    Args:
-        arrays: The whole graph.
-        features: Of the nodes at hand, whose device and type the result has.
-        edge_index: Local sources and targets of the edges, ``[2, edges]``.
-        nodes: Which nodes of the whole graph are at hand, int64 ``[nodes]``.
-        weights: Of the features.
-        columns: Some of ``EVIDENCE``.
-    """
-    source, target = edge_index.to(features.device)
-    dtype, size = features.dtype, features.shape[0]
-    wanted = set(columns)
-    found: dict[str, Tensor] = {}
-    if wanted & {"cosine", "rarity"}:
-        edges = Pattern.from_positions(target, source, size)
-        if "cosine" in wanted:
-            found["cosine"] = entry_products(unit_rows(features), edges)
-        if "rarity" in wanted:
-            weighed = unit_rows(weights.weigh(features))
-            found["rarity"] = entry_products(weighed, edges)
-    whole = nodes.cpu().numpy()
-    if wanted & {"target_degree", "source_degree"}:
-        degree = torch.from_numpy(arrays.degree(whole)).to(features.device, dtype)
-        logarithm = degree.log1p()
-        found["target_degree"] = logarithm[target]
-        found["source_degree"] = logarithm[source]
-    if wanted & {"common", "allocation"}:
-        ends = nodes.cpu()[edge_index.cpu()]
-        common, allocation = _common_neighbours(arrays, ends, dtype)
-        found["common"] = common.to(features.device).log1p()
-        found["allocation"] = allocation.to(features.device)
-    if not columns:
-        return torch.empty(len(source), 0, dtype=dtype, device=features.device)
-    return torch.stack([found[name] for name in columns], dim=-1)
 
 
 def _common_neighbours(

@@ -14,6 +14,7 @@ import numpy as np
 from gsebo.data.datasets.locate import Where, cache_folder, locate
 from gsebo.data.datasets.registry import (
     DATASETS,
+    FORMATS,
     GENERATED,
     DatasetInfo,
     RawFile,
@@ -134,8 +135,9 @@ def load(
     2708
 
     Args:
-        name_or_path: A name; a path: anything that ends in ``.npz``, contains a
-            separator or is an existing file; or a graph folder, which is read whole.
+        name_or_path: A name; a path: anything that ends as one of :data:`FORMATS`,
+            contains a separator or is an existing file; or a graph folder, which is
+            read whole.
         data_dir: The folder to look in first; else the environment's ``GSEBO_DATA``.
             Then the user's cache, the package itself, and a download, where the
             dataset has one, are tried.
@@ -162,7 +164,12 @@ def load(
         info = lookup("dataset", str(name_or_path), DATASETS)
         path = _path_of(info, data_dir, download)
         name, by_protocol = info.name, info.normalise_features
-    data = GraphFolder.open(path).to_data() if folder else load_npz(path)
+    if folder:
+        data = GraphFolder.open(path).to_data()
+    else:
+        # A file that is called otherwise can only be one of ours.
+        data = FORMATS[path.suffix if path.suffix in FORMATS else ".npz"](path)
+        data.meta = data.meta or {}
     if by_protocol if normalize is None else normalize:
         if "x" not in data:
             raise InvalidInput(f"{path} has no features: expected some to normalise.")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gsebo.errors import InvalidInput
-from gsebo.lazy import imported
+from gsebo.lazy import Registry, imported
 from gsebo.lookup import normalise, own_name
 
 if TYPE_CHECKING:
@@ -295,6 +295,12 @@ GENERATED: dict[str, GeneratedInfo] = {
 }
 
 
+FORMATS: Registry[Callable[[Path], "Graph"]] = Registry(
+    {".npz": "gsebo.data.formats.npz:load_npz"}
+)
+"""What reads a file of one graph, by the suffix of its name."""
+
+
 def require_known_graph(name: str) -> None:
     """Raise for what is neither the name of a graph nor a path."""
     is_path = is_graph_path(name) or os.path.isdir(name)
@@ -316,7 +322,7 @@ def is_graph_path(name_or_path: str | PathLike[str]) -> bool:
         return True
     separators = {"/", os.sep}
     return (
-        name_or_path.endswith(".npz")
+        os.path.splitext(name_or_path)[1] in FORMATS
         or any(separator in name_or_path for separator in separators)
         or os.path.isfile(name_or_path)
     )
