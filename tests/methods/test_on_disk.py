@@ -52,7 +52,7 @@ def strengths(model: GraphClassifier, folder: GraphFolder) -> Tensor:
     pieces = model.large_model_.edge_strengths(
         folder.arrays(), graph_checksum(folder), Room(memory=20_000)
     )
-    return torch.cat(list(pieces), dim=-1)
+    return torch.cat([piece.strength for piece in pieces], dim=-1)
 
 
 def in_canonical_order(model: GraphClassifier) -> Tensor:
