@@ -6,7 +6,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gsebo.errors import InvalidInput
+from gsebo.errors import InvalidInput, escaped
 from gsebo.lazy import imported
 from gsebo.lookup import own_name
 
@@ -95,16 +95,21 @@ def noise_spec(given: object, name: str = "noise") -> NoiseSpec:
     Raises:
         InvalidInput: It is no noise.
     """
+    try:
+        shown = escaped(str(given), longest=80)
+    except ValueError:
+        # Python does not write out integers of thousands of digits.
+        shown, given = "of thousands of digits", None
     text = str(given).strip() if type(given) in (int, str) else ""
     kind, colon, level = text.rpartition(":")
     kind = own_name(name, kind, NOISE_KINDS) if colon else INTER_CLASS
     if not _LEVEL.fullmatch(level):
         raise InvalidInput(
-            f"{name} {given} given; expected a number of edges between classes, or "
+            f"{name} {shown} given; expected a number of edges between classes, or "
             f"KIND:LEVEL with one of {', '.join(NOISE_KINDS)}, such as removed:30."
         )
     if NOISE_KINDS[kind].in_percent and int(level) > 100:
-        raise InvalidInput(f"{name} {given} given; expected 0 to 100 percent.")
+        raise InvalidInput(f"{name} {shown} given; expected 0 to 100 percent.")
     # An integer is what stored trials have, and nothing of anything is the same graph.
     whole = kind == INTER_CLASS or int(level) == 0
     return int(level) if whole else f"{kind}:{int(level)}"
