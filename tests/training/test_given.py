@@ -11,7 +11,7 @@ from gsebo.bilevel import Iterate, State
 from gsebo.training.given import beside, is_preferable
 from gsebo.training.history import Progress, StepRecord
 from gsebo.training.loop import LoopSettings
-from gsebo.training.stopping import Patience
+from gsebo.training.history import Patience
 
 # The folders of tests are packages side by side.
 from methods.batch_examples import WHOLE

@@ -139,12 +139,21 @@ class RowSampler(BoundSampler):
         arrays: The graph.
         batch_size: Number of nodes.
         seed: Of the order.
+        all_rows: Whether a batch holds all nodes, whichever it is drawn around.
     """
 
-    def __init__(self, arrays: GraphArrays, batch_size: int, seed: int) -> None:
+    def __init__(
+        self,
+        arrays: GraphArrays,
+        batch_size: int,
+        seed: int,
+        *,
+        all_rows: bool = False,
+    ) -> None:
         self._arrays = arrays
         self._size = batch_size
         self._seed = seed
+        self._all_rows = all_rows
 
     def batch(self, nodes: Integers, number: int) -> Batch:
         """So many of the nodes, others each time until all had their turn."""
@@ -161,8 +170,9 @@ class RowSampler(BoundSampler):
         for begin in range(0, len(nodes), self._size):
             yield self._of(nodes[begin : begin + self._size])
 
-    def _of(self, nodes: Integers) -> Batch:
-        nodes = np.sort(nodes)
+    def _of(self, seeds: Integers) -> Batch:
+        seeds = np.sort(seeds)
+        nodes = np.arange(self._arrays.num_nodes) if self._all_rows else seeds
         none = np.empty(0, np.int64)
         degree = self._arrays.degree(nodes)
-        return Batch.of(nodes, none, none, np.zeros_like(nodes), degree, nodes)
+        return Batch.of(nodes, none, none, np.zeros_like(nodes), degree, seeds)

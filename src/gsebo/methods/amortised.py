@@ -1,29 +1,32 @@
 """Amortised strengths: one learned function scores all edges, also new ones."""
 
+import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple, final
+from dataclasses import dataclass
+from typing import Literal, final
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
 from gsebo.bilevel import Hypergradient, Tree, make_hypergradient, make_optimizer
 from gsebo.data.formats.folder import GraphFolder
 from gsebo.distributed.group import Group
-from gsebo.graph import Propagation
+from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.graph import Graph
+from gsebo.graph.mapped import ScratchFolder
 from gsebo.loader.sampler import Sampler
-from gsebo.methods.amortised_batched import fit_amortised_on_folder, fit_in_memory
-from gsebo.methods.base import GraphClassifier, Run
-from gsebo.methods.batched import check_batches
-from gsebo.methods.folder_fit import FolderOutcome
-from gsebo.methods.label_parts import (
-    LabelUse,
-    division_of,
-    guesses_without_edges,
-    parts_of,
+from gsebo.methods.amortised_fit import (
+    AmortisedFit,
+    OnBatches,
+    OnWholeGraph,
+    named_weights,
+    outcome_of_networks,
+    refitted_outcome,
 )
+from gsebo.methods.base import GraphClassifier, Run
+from gsebo.methods.batched import check_batches, column_on_disk
+from gsebo.methods.folder_fit import FolderOutcome, build, graph_checksum, learnable
+from gsebo.methods.label_parts import LabelUse
 from gsebo.methods.outcome import Outcome, told_of
 from gsebo.methods.parameters import (
     CountOrZero,
@@ -34,189 +37,29 @@ from gsebo.methods.parameters import (
     SideWidth,
     Steps,
 )
-from gsebo.methods.plain_training import (
-    PlainTraining,
-    PredictionKind,
-    probabilities,
-    refit,
-)
-from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_problem
+from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_task
 from gsebo.methods.schedule import loop_settings, steps_to_walk_back, work_of
-from gsebo.model.extension import AmortisedExtension
-from gsebo.model.fitted import FittedModel
+from gsebo.model.large import LargeModel
 from gsebo.nn import Backbone
 from gsebo.schema import Count
-from gsebo.structure import AmortisedStrength, Predictions
+from gsebo.structure import AmortisedStrength
 from gsebo.structure.candidates import candidate_edges
 from gsebo.structure.evidence import evidence_columns
-from gsebo.training import (
-    CrossFit,
-    Member,
-    NodeClassification,
-    Progress,
-    train_structure,
-)
-from gsebo.training.cross_fit import seen_state
+from gsebo.training import Networks, Progress, train_structure
 from gsebo.training.outer_step import OptimizerStep, OuterStep
 from gsebo.training.threads import threads_for
-from gsebo.training.turns import Learnable
 
-
-@torch.no_grad()
-def fold_outcome(
-    ground: PreparedGraph, problem: CrossFit, progress: Progress
-) -> Outcome:
-    """The networks that learned the structure, each on the strengths that it sees."""
-    base, outer = problem.base, progress.best_outer
-    members, strengths = [], []
-    for network, weights in enumerate(problem.networks(progress.best_weights)):
-        here = base.with_state(problem.state(network, weights, outer))
-        strengths.append(here.strengths(outer))
-        propagation = Propagation(base.graph.pattern, strengths[-1])
-        members.append(Member(propagation, base.named_weights(weights)))
-    mean = torch.stack(strengths).mean(0)
-    model = _fitted(ground, base.backbone, base, mean)
-    model = replace(model, members=tuple(members))
-    return Outcome(model, progress, model.probabilities(ground.data))
-
-
-def refitted_outcome(
-    ground: PreparedGraph,
-    problem: CrossFit,
-    progress: Progress,
-    *,
-    network: NetworkChoices,
-    guess_network: NetworkChoices,
-    training: PlainTraining,
-    predictions: PredictionKind,
-) -> Outcome:
-    """Fresh weights on the learned structure, from all labelled nodes.
-
-    Args:
-        ground: The graph, candidate edges included.
-        problem: What the structure was learned with.
-        progress: How that went.
-        network: Which network.
-        guess_network: The one that knows features alone.
-        training: How each is trained.
-        predictions: At which predictions the structure looks.
-    """
-    base, outer = problem.base, progress.best_outer
-    data = ground.data
-    labelled = (data.train_mask | data.val_mask).nonzero().squeeze(-1)
-    labelled = labelled.to(ground.device)
-    trained: list[NodeClassification] = []
-
-    def state_of(guess: Guessed | None, first: Tree | None) -> Predictions | None:
-        if guess is None:
-            return None
-        if first is None:
-            return guess.classes, guess.classes
-        return seen_state(base, first, outer, guess.classes)
-
-    def train_guess() -> Guessed:
-        own, weights = training.train(ground, guess_network, None, labelled)
-        return Guessed(_loaded(own, weights), probabilities(own, weights))
-
-    def train(guess: Guessed | None, first: Tree | None) -> Tree:
-        strengths = _strengths(base, outer, state_of(guess, first))
-        own, weights = training.train(ground, network, strengths, labelled)
-        trained.append(own)
-        return weights
-
-    guess, first, weights = refit(predictions, train_guess, train)
-    fresh, state = trained[-1], state_of(guess, first)
-    strengths = _strengths(base, outer, state)
-    model = _fitted(ground, _loaded(fresh, weights), base, strengths)
-    extension = AmortisedExtension(
-        structure=_learned(base, outer),
-        guess=None if guess is None else guess.network,
-        first=None if first is None else base.named_weights(first),
-        weights=_edge_weights(base, outer, state),
-    )
-    model = replace(model, extension=extension)
-    with torch.no_grad():
-        # By the same operations that predict later, not by kernel calls of training.
-        logits = fresh.logits(weights, {}, None)
-    return Outcome(model, progress, logits.softmax(-1))
-
-
-class Guessed(NamedTuple):
-    """A network that knows features alone, and what it says of every node."""
-
-    network: Backbone
-    classes: Tensor
-
-
-@torch.no_grad()
-def _strengths(
-    base: NodeClassification, outer: Tree, state: Predictions | None
-) -> Tensor:
-    return base.with_state(state).strengths(outer)
-
-
-@torch.no_grad()
-def _edge_weights(
-    base: NodeClassification, outer: Tree, state: Predictions | None
-) -> Tensor:
-    """Weights of the user's edges, before normalisation."""
-    structure = base.structure
-    assert isinstance(structure, AmortisedStrength)
-    weights: Tensor = functional_call(
-        structure, outer, (base.graph, state), {"normalised": False}
-    )
-    candidate = structure.candidate
-    return weights if candidate is None else weights[..., ~candidate]
-
-
-@torch.no_grad()
-def _learned(base: NodeClassification, outer: Tree) -> AmortisedStrength:
-    """The structure with what was learned as its own parameters."""
-    structure = base.structure
-    assert isinstance(structure, AmortisedStrength)
-    for name, parameter in structure.named_parameters():
-        parameter.copy_(outer[name])
-    structure.forget()
-    return structure
-
-
-@torch.no_grad()
-def _loaded(problem: NodeClassification, weights: Tree) -> Backbone:
-    """The network with its trained weights."""
-    parameters = dict(problem.backbone.named_parameters())
-    for name, weight in problem.named_weights(weights).items():
-        parameters[name].copy_(weight)
-    return problem.backbone
-
-
-def _fitted(
-    ground: PreparedGraph,
-    backbone: Backbone,
-    base: NodeClassification,
-    strengths: Tensor,
-) -> FittedModel:
-    return FittedModel(
-        backbone=backbone,
-        graph=ground.graph,
-        strengths=strengths,
-        start=backbone.initial_strength(base.graph.pattern),
-        learned=True,
-        num_features=ground.data.x.shape[1],
-    )
+PredictionKind = Literal["both", "features", "none"]
+"""Which predictions a structure compares at both ends of an edge: those from features
+alone and the network's, the former, or none."""
 
 
 def with_candidates(
     prepared: PreparedGraph, count: int
 ) -> tuple[PreparedGraph, Tensor | None]:
-    """Add the nearest neighbours of each node by features.
+    """Add the nearest neighbors of each node by features; also say which those are.
 
-    Args:
-        prepared: The graph.
-        count: Neighbours of each node.
-
-    Returns:
-        The graph with candidate edges, and which edges those are; itself and ``None``
-        where there are to be none.
+    Where there are to be none: the graph itself and ``None``.
     """
     if not count:
         return prepared, None
@@ -339,83 +182,63 @@ class Amortised(GraphClassifier):
 
     def train_on_folder(self, folder: GraphFolder, run: Run) -> FolderOutcome:
         """Train on batches of a graph on disk."""
-        return fit_amortised_on_folder(self, folder, run)
+        arrays = learnable(folder)
+        backbone, alone = (
+            build(network, folder, run.seed, run.device)
+            for network in (self.network(), self.guess_network())
+        )
+        files = ScratchFolder()
+        fit = OnBatches(self, arrays, backbone, alone, run, files.path)
+        learned = fit.learn()
+        assert learned.weights is not None
+        scorer, table = fit.structure, learned.progress.table
+        found = {**scorer.state_dict(), **learned.progress.best_outer}
+        scorer.restore(found, backbone.normalise)
+        features_only, first = learned.features_only, learned.first
+        model = LargeModel(
+            backbone=_with(backbone, learned.weights),
+            own=None if table is None else column_on_disk(table, "own", files),
+            files=files,
+            graph=graph_checksum(folder),
+            num_classes=int(folder.manifest.num_classes or 0),
+            num_features=arrays.num_features,
+            scorer=scorer,
+            guess=None if features_only is None else _with(alone, features_only),
+            first=None if first is None else _with(backbone, first),
+        )
+        return FolderOutcome(model, learned.progress)
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
-        prepared = PreparedGraph(data, runs[0].device)
-        if self.batch_size is not None:
-            return [fit_in_memory(self, prepared, run) for run in runs]
-        ground, candidate = with_candidates(prepared, self.candidates)
-        return [self._train_one(prepared, ground, candidate, run) for run in runs]
+        given = PreparedGraph(data, runs[0].device)
+        prepared, candidate = with_candidates(given, self.candidates)
+        outcomes = []
+        for run in runs:
+            fit = self.make_fit(prepared, candidate, run)
+            with threads_for(work_of(fit.backbone, prepared)):
+                learned = fit.learn()
+                if self.refit:
+                    outcome = refitted_outcome(prepared, candidate, fit, learned)
+                else:
+                    outcome = outcome_of_networks(prepared, fit, learned)
+            outcomes.append(outcome if not self.candidates else told_of(given, outcome))
+        return outcomes
 
-    def _train_one(
-        self,
-        prepared: PreparedGraph,
-        ground: PreparedGraph,
-        candidate: Tensor | None,
-        run: Run,
-    ) -> Outcome:
-        training = PlainTraining(
-            make_optimizer(self.inner_optimizer, self.inner_lr),
-            self.refit_epochs,
-            self.weight_decay,
-            run.seed,
+    def make_fit(
+        self, prepared: PreparedGraph, candidate: Tensor | None, run: Run
+    ) -> AmortisedFit:
+        """One fit of a graph in memory, whole or on batches."""
+        if self.batch_size is None:
+            return OnWholeGraph(self, prepared, candidate, run)
+        backbone, alone = (
+            make_task(
+                prepared, network, weight_decay=self.weight_decay, seed=run.seed
+            ).backbone
+            for network in (self.network(), self.guess_network())
         )
-        base = self._base(ground, candidate, run.seed)
-        with threads_for(work_of(base)):
-            problem = self._problem(prepared, base, training, run.seed)
-            progress = self.learn(problem, run, base.outer_nodes, None)
-            if self.refit:
-                outcome = refitted_outcome(
-                    ground,
-                    problem,
-                    progress,
-                    network=self.network(),
-                    guess_network=self.guess_network(),
-                    training=training,
-                    predictions=self.predictions,
-                )
-            else:
-                outcome = fold_outcome(ground, problem, progress)
-        return outcome if ground is prepared else told_of(prepared, outcome)
-
-    def _base(
-        self, ground: PreparedGraph, candidate: Tensor | None, seed: int
-    ) -> NodeClassification:
-        val = ground.data.val_mask.nonzero().squeeze(-1)
-        return make_problem(
-            ground,
-            self.network(),
-            self.make_structure(),
-            outer_nodes=val,
-            weight_decay=self.weight_decay,
-            seed=seed,
-            candidate=candidate,
-        )
-
-    def _problem(
-        self,
-        prepared: PreparedGraph,
-        base: NodeClassification,
-        training: PlainTraining,
-        seed: int,
-    ) -> CrossFit:
-        data, device, use = prepared.data, prepared.device, self.label_use
-        parts = parts_of(data, use, self.num_folds, seed, device)
-        guesses = None
-        if self.predictions != "none":
-            guesses = guesses_without_edges(
-                prepared, parts, use, self.guess_network(), training
-            )
-        return CrossFit(
-            base,
-            division_of(parts, use, self.inner_share, seed),
-            guesses,
-            own_predictions=self.predictions == "both",
-        )
+        return OnBatches(self, GraphArrays.of(prepared.data), backbone, alone, run)
 
     def learn(
-        self, problem: Learnable, run: Run, stop_nodes: Tensor, group: Group | None
+        self, problem: Networks, run: Run, stop_nodes: Tensor, group: Group | None
     ) -> Progress:
         """Learn the function, wherever the losses come from."""
         rounds = -(-self.max_outer_steps // problem.num_networks)
@@ -441,3 +264,10 @@ class Amortised(GraphClassifier):
     def make_outer_step(self) -> OuterStep:
         """Return what moves the function."""
         return OptimizerStep(make_optimizer(self.outer_optimizer, self.outer_lr))
+
+
+def _with(backbone: Backbone, weights: Tree) -> Backbone:
+    """A copy of a network with other weights."""
+    loaded = copy.deepcopy(backbone)
+    loaded.load_state_dict(named_weights(backbone, weights), strict=False)
+    return loaded

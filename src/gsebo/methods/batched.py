@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, final
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -21,7 +20,11 @@ from gsebo.loader.registry import make_sampler
 from gsebo.loader.sampler import Sampler
 from gsebo.nn import Backbone
 from gsebo.structure.in_parts import StructureInParts
-from gsebo.training.batched_graph import BatchedGraph, Nodes
+from gsebo.training.batches import BatchedGraph, Nodes
+from gsebo.training.outer_step import OuterStep
+
+if TYPE_CHECKING:
+    from gsebo.methods.base import Run
 
 Array = NDArray[Any]
 
@@ -29,74 +32,51 @@ Array = NDArray[Any]
 _PIECE = 2**20
 
 
-@final
-@dataclass(frozen=True)
-class BatchChoices:
-    """How batches are drawn, as an estimator's parameters say it.
-
-    Attributes:
-        batch_size: Size of a batch, in the sampler's unit.
-        sampler: Name or instance.
-        batches_per_step: How many batches make one step; processes share them.
-    """
-
-    batch_size: int
-    sampler: str | Sampler
-    batches_per_step: int
-
-    def graph(
-        self,
-        arrays: GraphArrays,
-        backbone: Backbone,
-        structure: StructureInParts,
-        *,
-        weight_decay: float,
-        seed: int,
-        device: torch.device,
-    ) -> BatchedGraph:
-        """Get ready to draw batches of a graph."""
-        sampler = make_sampler(self.sampler).bind(
-            arrays,
-            num_layers=backbone.num_propagations,
-            batch_size=self.batch_size,
-            seed=seed,
-        )
-        return BatchedGraph(
-            arrays=arrays,
-            sampler=sampler,
-            backbone=backbone,
-            structure=structure,
-            weight_decay=weight_decay,
-            seed=seed,
-            device=device,
-            batches_per_step=self.batches_per_step,
-            group=current_group(device.type),
-        )
-
-
-class OnBatches(Protocol):
+class Batched(Protocol):
     """An estimator that can train on batches."""
 
     batch_size: int | None
     sampler: str | Sampler
     batches_per_step: int
     shard_strengths: bool
+    weight_decay: float
+
+    def make_outer_step(self) -> OuterStep:
+        """Return what moves the structure."""
 
 
-def batch_choices(estimator: OnBatches) -> BatchChoices:
-    """How batches are drawn."""
+def batched_graph(
+    estimator: Batched,
+    arrays: GraphArrays,
+    backbone: Backbone,
+    structure: StructureInParts,
+    run: Run,
+) -> BatchedGraph:
+    """Get ready to draw batches of a graph, as an estimator's parameters say."""
     assert estimator.batch_size is not None
-    return BatchChoices(
-        estimator.batch_size, estimator.sampler, estimator.batches_per_step
+    sampler = make_sampler(estimator.sampler).bind(
+        arrays,
+        num_layers=backbone.num_propagations,
+        batch_size=estimator.batch_size,
+        seed=run.seed,
+    )
+    return BatchedGraph(
+        arrays=arrays,
+        sampler=sampler,
+        backbone=backbone,
+        structure=structure,
+        weight_decay=estimator.weight_decay,
+        seed=run.seed,
+        device=run.device,
+        batches_per_step=estimator.batches_per_step,
+        group=current_group(run.device.type),
     )
 
 
-def check_batches(estimator: OnBatches, **only: tuple[object, object]) -> None:
+def check_batches(estimator: Batched, **only: tuple[object, object]) -> None:
     """Raise for what batches cannot do, and for what only they can.
 
-    Args:
-        estimator: With or without a ``batch_size``.
-        **only: Parameters with what is given and the only value that batches can do.
+    ``only`` has parameters with what is given and the only value that batches can do.
     """
     make_sampler(estimator.sampler)
     if estimator.batch_size is None:
@@ -114,27 +94,25 @@ def check_batches(estimator: OnBatches, **only: tuple[object, object]) -> None:
 
 
 def table_for(
-    graph: BatchedGraph,
-    columns: dict[str, tuple[int, ...]],
-    folder: Path | None = None,
-    *,
-    sharded: bool = False,
+    estimator: Batched, graph: BatchedGraph, folder: Path | None = None
 ) -> EntryTable | None:
     """A table for what each entry of the graph has of its own, if it has anything.
 
-    Args:
-        graph: The graph.
-        columns: What is kept, with leading axes.
-        folder: Where to keep it; in memory by default.
-        sharded: Give each process a share instead of the whole.
+    It is kept in ``folder`` or in memory; of several processes each may have a share.
     """
-    if not columns:
+    structure = graph.structure
+    if structure.own is None:
         return None
-    loops = graph.arrays.num_nodes if graph.structure.loops else 0
-    total = graph.arrays.num_edges + loops
-    dtype = graph.arrays.dtype
+    slots = estimator.make_outer_step().slots_of(structure.own)
+    columns = dict.fromkeys([structure.own, *slots], structure.layers)
+    loops = graph.arrays.num_nodes if structure.loops else 0
     return entry_table(
-        columns, total, graph.group, sharded=sharded, dtype=dtype, folder=folder
+        columns,
+        graph.arrays.num_edges + loops,
+        graph.group,
+        sharded=estimator.shard_strengths,
+        dtype=graph.arrays.dtype,
+        folder=folder,
     )
 
 

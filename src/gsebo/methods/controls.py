@@ -29,8 +29,8 @@ from gsebo.methods.schedule import (
 from gsebo.schema import Count
 from gsebo.structure import EdgeStrength
 from gsebo.training import train_structure
+from gsebo.training.history import SelectBy
 from gsebo.training.outer_step import OptimizerStep
-from gsebo.training.stopping import SelectBy
 from gsebo.training.threads import threads_for
 
 
@@ -197,7 +197,7 @@ class SingleLevel(EpochClassifier):
             )
             for run in runs
         ]
-        with threads_for(work_of(problems[0]), len(problems)):
+        with threads_for(work_of(problems[0].backbone, prepared), len(problems)):
             progresses = train_structure(
                 problems,
                 make_hypergradient(self.hypergradient, direct_term=True),

@@ -1,6 +1,5 @@
 """GSEBO: graph structure learning with bi-level optimization."""
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,11 +18,10 @@ from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.graph import Graph
 from gsebo.graph.mapped import ScratchFolder
 from gsebo.loader.sampler import Sampler
-from gsebo.methods.amortised_batched import named_weights
+from gsebo.methods.amortised_fit import named_weights
 from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.batched import (
-    BatchChoices,
-    batch_choices,
+    batched_graph,
     check_batches,
     column_on_disk,
     numbers,
@@ -52,102 +50,25 @@ from gsebo.schema import Count
 from gsebo.structure import Structure, make_structure
 from gsebo.structure.edge_strength import InitialStrength
 from gsebo.structure.in_parts import EdgesInParts
-from gsebo.training import Folds, LoopSettings, NodeClassification, train_structure
-from gsebo.training.batched_problem import BatchedProblem, own_columns
-from gsebo.training.given import against_given
-from gsebo.training.history import Progress
+from gsebo.training import (
+    Folds,
+    LoopSettings,
+    Networks,
+    NodeClassification,
+    Progress,
+    train_structure,
+)
+from gsebo.training.batches import Batches
+from gsebo.training.history import SelectBy
 from gsebo.training.outer_step import (
     OptimizerStep,
     OuterStep,
     OuterStepName,
     TrustRegion,
 )
-from gsebo.training.stopping import SelectBy
 from gsebo.training.threads import threads_for
+from gsebo.training.trainer import against_given
 from gsebo.training.turns import Source
-
-
-def train_on_batches(
-    method: "GSEBO", data: Graph, run: Run, choices: BatchChoices
-) -> Outcome:
-    """Fit on batches of a graph that is in memory, where all strengths have room."""
-    prepared = PreparedGraph(data, run.device)
-    whole = method.make_problem(prepared, run.seed)
-    nodes = outer_and_stopping_nodes(data, method.stop_on, run.seed)
-    with threads_for(work_of(whole)):
-        progress = _learn(
-            method, GraphArrays.of(data), whole.backbone, nodes, run, choices
-        )
-    column = torch.from_numpy(whole_column(_best(progress), "change"))
-    best = {"change": column.to(run.device)}
-    return outcome_of(prepared, whole, replace(progress, best_outer=best))
-
-
-def _fit_on_folder(
-    method: "GSEBO", folder: GraphFolder, run: Run, choices: BatchChoices
-) -> FolderOutcome:
-    """Fit on batches of a graph on disk."""
-    arrays = learnable(folder)
-    backbone = build(method.network(), folder, run.seed, run.device)
-    assert arrays.val is not None
-    masks = Graph(val_mask=torch.from_numpy(np.array(arrays.val)))
-    nodes = outer_and_stopping_nodes(masks, method.stop_on, run.seed)
-    files = ScratchFolder()
-    progress = _learn(method, arrays, backbone, nodes, run, choices, files.path)
-    trained = copy.deepcopy(backbone)
-    weights = named_weights(backbone, progress.best_weights)
-    trained.load_state_dict(weights, strict=False)
-    model = LargeModel(
-        backbone=trained,
-        own=column_on_disk(_best(progress), "change", files),
-        graph=graph_checksum(folder),
-        num_classes=int(folder.manifest.num_classes or 0),
-        num_features=arrays.num_features,
-        files=files,
-    )
-    return FolderOutcome(model, progress)
-
-
-def _learn(
-    method: "GSEBO",
-    arrays: GraphArrays,
-    backbone: Backbone,
-    outer_and_stop: tuple[Tensor, Tensor],
-    run: Run,
-    choices: BatchChoices,
-    folder: Path | None = None,
-) -> Progress:
-    layers = backbone.num_propagations if method.per_layer else None
-    loops = method.learn_self_loops and backbone.self_loops
-    graph = choices.graph(
-        arrays,
-        backbone,
-        EdgesInParts(layers=layers, learn_self_loops=loops),
-        weight_decay=method.weight_decay,
-        seed=run.seed,
-        device=run.device,
-    )
-    assert arrays.train is not None
-    train = numbers(arrays.train)
-    outer_nodes, stop_nodes = outer_and_stop
-    columns = own_columns(graph.structure, method.make_outer_step())
-    problem = BatchedProblem(
-        graph,
-        Folds([torch.from_numpy(train)], [outer_nodes]),
-        train,
-        stop_nodes.numpy(),
-        table=table_for(graph, columns, folder, sharded=method.shard_strengths),
-    )
-    settings = method.loop_settings(run, problem.evaluated.stop_nodes, graph.group)
-    (progress,) = method.learn([problem], [settings])
-    return progress
-
-
-def _best(progress: Progress) -> EntryTable:
-    """The strengths of the best step."""
-    table = progress.best_table or progress.table
-    assert table is not None
-    return table
 
 
 @final
@@ -273,13 +194,26 @@ class GSEBO(GraphClassifier):
 
     def train_on_folder(self, folder: GraphFolder, run: Run) -> FolderOutcome:
         """Train on batches of a graph on disk."""
-        return _fit_on_folder(self, folder, run, batch_choices(self))
+        arrays = learnable(folder)
+        backbone = build(self.network(), folder, run.seed, run.device)
+        files = ScratchFolder()
+        progress = self._learn_on_batches(arrays, backbone, run, files.path)
+        weights = named_weights(backbone, progress.best_weights)
+        backbone.load_state_dict(weights, strict=False)
+        model = LargeModel(
+            backbone=backbone,
+            own=column_on_disk(_best(progress), "change", files),
+            graph=graph_checksum(folder),
+            num_classes=int(folder.manifest.num_classes or 0),
+            num_features=arrays.num_features,
+            files=files,
+        )
+        return FolderOutcome(model, progress)
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
-        if self.batch_size is not None:
-            choices = batch_choices(self)
-            return [train_on_batches(self, data, run, choices) for run in runs]
         prepared = PreparedGraph(data, runs[0].device)
+        if self.batch_size is not None:
+            return [self._train_on_batches(prepared, run) for run in runs]
         problems = [self.make_problem(prepared, run.seed) for run in runs]
         settings = [
             self.loop_settings(
@@ -287,9 +221,41 @@ class GSEBO(GraphClassifier):
             )
             for run in runs
         ]
-        with threads_for(work_of(problems[0]), len(problems)):
+        with threads_for(work_of(problems[0].backbone, prepared), len(problems)):
             progresses = self.learn(problems, settings)
         return outcomes_of(prepared, problems, progresses)
+
+    def _train_on_batches(self, prepared: PreparedGraph, run: Run) -> Outcome:
+        """Train on batches of a graph in memory, where all strengths have room."""
+        whole = self.make_problem(prepared, run.seed)
+        arrays = GraphArrays.of(prepared.data)
+        with threads_for(work_of(whole.backbone, prepared)):
+            progress = self._learn_on_batches(arrays, whole.backbone, run)
+        column = torch.from_numpy(whole_column(_best(progress), "change"))
+        best = {"change": column.to(run.device)}
+        return outcome_of(prepared, whole, replace(progress, best_outer=best))
+
+    def _learn_on_batches(
+        self,
+        arrays: GraphArrays,
+        backbone: Backbone,
+        run: Run,
+        folder: Path | None = None,
+    ) -> Progress:
+        layers = backbone.num_propagations if self.per_layer else None
+        loops = self.learn_self_loops and backbone.self_loops
+        structure = EdgesInParts(layers=layers, learn_self_loops=loops)
+        graph = batched_graph(self, arrays, backbone, structure, run)
+        assert arrays.train is not None and arrays.val is not None
+        masks = Graph(val_mask=torch.from_numpy(np.array(arrays.val)))
+        outer, stop = outer_and_stopping_nodes(masks, self.stop_on, run.seed)
+        train = numbers(arrays.train)
+        table = table_for(self, graph, folder)
+        source = Batches(graph, train, stop.numpy(), table=table)
+        networks = Networks(source, Folds([torch.from_numpy(train)], [outer]))
+        settings = self.loop_settings(run, source.stop_nodes, graph.group)
+        (progress,) = self.learn([networks], [settings])
+        return progress
 
     def loop_settings(
         self, run: Run, stop_nodes: Tensor, group: Group | None = None
@@ -326,3 +292,10 @@ class GSEBO(GraphClassifier):
             inner_steps=self.inner_steps,
             settings=settings,
         )
+
+
+def _best(progress: Progress) -> EntryTable:
+    """The strengths of the best step."""
+    table = progress.best_table or progress.table
+    assert table is not None
+    return table

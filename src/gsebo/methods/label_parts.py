@@ -1,7 +1,6 @@
-"""Which labelled nodes a structure is learned from, and what is known without edges."""
+"""Which labelled nodes networks learn from, and which they are judged by."""
 
 import copy
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, final
 
@@ -10,8 +9,6 @@ from torch import Tensor
 
 from gsebo.errors import InvalidInput
 from gsebo.graph.graph import Graph
-from gsebo.methods.plain_training import PlainTraining, probabilities
-from gsebo.methods.prepare import NetworkChoices, PreparedGraph
 from gsebo.training import Division, Folds, Redrawn
 
 
@@ -133,41 +130,6 @@ def division_of(
 ) -> Division:
     """How the steps of the structure use the parts."""
     if label_use == "cross":
-        return Redrawn(_labelled(parts), inner_share, seed)
+        labelled = torch.cat([parts.inner[0], parts.outer[0]]).sort().values
+        return Redrawn(labelled, inner_share, seed)
     return Folds(parts.inner, parts.outer)
-
-
-def guesses_without_edges(
-    prepared: PreparedGraph,
-    parts: LabelParts,
-    label_use: LabelUse,
-    network: NetworkChoices,
-    training: PlainTraining,
-) -> list[Tensor]:
-    """What features alone say of every node, for each of the networks that take turns.
-
-    Args:
-        prepared: The graph.
-        parts: The guess for a network is learned from the nodes that it learns from.
-        label_use: Where nodes are divided anew all the time, the guess for a labelled
-            node is one that its label did not serve.
-        network: Which network guesses.
-        training: How it is trained.
-    """
-    guesses = [
-        probabilities(*training.train(prepared, network, None, nodes))
-        for nodes in parts.inner
-    ]
-    return [_stitched(guesses, parts.outer)] if label_use == "cross" else guesses
-
-
-def _stitched(guesses: Sequence[Tensor], held_out: Sequence[Tensor]) -> Tensor:
-    mean = torch.stack(list(guesses)).mean(0)
-    for guess, nodes in zip(guesses, held_out, strict=True):
-        mean[nodes] = guess[nodes]
-    return mean
-
-
-def _labelled(parts: LabelParts) -> Tensor:
-    both: Tensor = torch.cat([parts.inner[0], parts.outer[0]])
-    return both.sort().values

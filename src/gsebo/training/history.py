@@ -1,8 +1,8 @@
-"""What happened at each outer step, and what is being looked at while it does."""
+"""What happened at each step, which step is kept, and when to stop."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from torch import Tensor
 
@@ -40,6 +40,39 @@ class StepRecord:
     seconds: NotNegative
 
 
+SelectBy = Literal["loss", "accuracy", "first_accuracy", "last"]
+
+
+class Patience(NamedTuple):
+    """Early stopping: give up after ``patience`` steps without a better one.
+
+    Attributes:
+        select_by: ``"loss"`` (lower validation loss is better) or ``"accuracy"``
+            (higher is better, and of two equal ones the lower loss),
+            ``"first_accuracy"`` (of equal ones the first, as much public code does), or
+            ``"last"``: every step is better than those before it, so that nothing is
+            selected.
+        patience: How many steps in a row may pass without a better one.
+    """
+
+    select_by: SelectBy
+    patience: int
+
+    def is_better(self, new: StepRecord, best: StepRecord | None) -> bool:
+        """Whether ``new`` should be kept instead of ``best``."""
+        if best is None or self.select_by == "last":
+            return True
+        if self.select_by == "first_accuracy":
+            return new.val_accuracy > best.val_accuracy
+        if self.select_by == "accuracy" and new.val_accuracy != best.val_accuracy:
+            return new.val_accuracy > best.val_accuracy
+        return new.val_loss < best.val_loss
+
+    def is_over(self, step: int, best: StepRecord | None) -> bool:
+        """Whether to stop after ``step``."""
+        return best is not None and step - best.step >= self.patience
+
+
 Watcher = Callable[[StepRecord, Tensor], None]
 """Called after each outer step with its record and the logits of all nodes."""
 
@@ -47,14 +80,9 @@ Watcher = Callable[[StepRecord, Tensor], None]
 class Advance(NamedTuple):
     """What one step of training changes.
 
-    Attributes:
-        iterate: The weights and how they are optimised.
-        outer: Parameters of the structure for the next step.
-        outer_state: How those are optimised.
-        train_loss: The last training loss.
-        belongs: Parameters of the structure that the weights are judged with: those
-            from before the step where weights and structure take turns.
-        changed: What becomes of single entries, where those are kept in a table.
+    ``belongs`` are the parameters of the structure that the weights are judged with:
+    those from before the step where weights and structure take turns. ``changed`` is
+    what becomes of single entries, where those are kept in a table.
     """
 
     iterate: Iterate
@@ -69,17 +97,9 @@ class Advance(NamedTuple):
 class Progress:
     """State of a training loop between two steps.
 
-    Attributes:
-        iterate: Weights, optimiser state and number of inner steps.
-        outer: Parameters of the structure.
-        outer_state: State of the outer optimiser.
-        best_weights: Weights of the best step so far.
-        best_outer: Structure of the best step so far.
-        best: Record of the best step so far.
-        history: One record per step.
-        table: What each entry has of its own, where that is kept in a table.
-        best_table: The same at the best step so far; ``None``: as it is in the table.
-        own_columns: Columns of the table that are learned; the others say how.
+    ``table`` is what each entry has of its own, where that is kept in a table, of which
+    ``own_columns`` are learned and the others say how; ``best_table`` is the same at
+    the best step so far, ``None``: as it is in the table.
     """
 
     iterate: Iterate

@@ -27,10 +27,8 @@ from gsebo.distributed.group import Alone, Group
 from gsebo.errors import InvalidInput
 from gsebo.sparse.kernels.numba_compile import kernel_threads, thread_limit
 from gsebo.training.checkpoint import Checkpoint
-from gsebo.training.history import Advance, Progress, StepRecord, Watcher
-from gsebo.training.problem import NodeClassification
-from gsebo.training.stack import Stack, stackable
-from gsebo.training.stopping import Patience
+from gsebo.training.history import Advance, Patience, Progress, StepRecord, Watcher
+from gsebo.training.problem import NodeClassification, Stack, stackable
 from gsebo.training.turns import Losses, Source, Trainable
 
 

@@ -1,15 +1,16 @@
 """Node classification as a bilevel problem: weights inside, strengths outside."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import final
+from typing import TypeGuard, final
 
 import torch
 from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from gsebo.bilevel import Optimizer, Tree
+from gsebo.bilevel import Iterate, Optimizer, State, Tree
 from gsebo.bilevel.derivatives import (
     Derivatives,
     FirstDerivatives,
@@ -25,7 +26,7 @@ from gsebo.structure import Predictions, Structure
 from gsebo.training.history import Progress
 from gsebo.training.outer_step import OuterStep
 from gsebo.training.tape_derivatives import FLAT, Programs, TapeDerivatives
-from gsebo.training.turns import Turn, WholeTurn, started
+from gsebo.training.turns import Trainable, Turn, WholeTurn, started
 
 
 @final
@@ -144,6 +145,7 @@ class NodeClassification(HandDifferentiated):
         state: Class probabilities that the structure looks at, if it looks at any.
         by_hand: Whether kernel calls are written down for it, where there are kernels:
             not worth it on a GPU for a graph that is used once.
+        nodes: Numbers of the nodes in the graph that this is a batch of, on the CPU.
     """
 
     backbone: Backbone
@@ -157,6 +159,7 @@ class NodeClassification(HandDifferentiated):
     seed: int
     state: Predictions | None = None
     by_hand: bool = True
+    nodes: Tensor | None = None
 
     def with_state(self, state: Predictions | None) -> "NodeClassification":
         """The same problem while the structure looks at other probabilities."""
@@ -294,17 +297,135 @@ class NodeClassification(HandDifferentiated):
 
     def changed_edges(self, outer: Tree, runs: int) -> tuple[Tensor, Tensor]:
         """How many edges differ from the start, and by which factor on average."""
-        edges = slice(0, self.graph.num_edges)
-        start = self.initial_strengths[..., edges]
+        start = self.initial_strengths
         if not outer:
             return start.new_zeros(runs), start.new_ones(runs)
-        now = self.strengths(outer)[..., edges]
-        moved = now != start
-        count = moved.flatten(1).sum(-1)
-        total = torch.where(moved, now / start, 0).flatten(1).sum(-1)
-        ever = moved if moved.dim() == 2 else moved.any(dim=1)
-        return ever.sum(-1), torch.where(count > 0, total / count, 1)
+        return changed_strengths(self.strengths(outer), start, self.graph.num_edges)
 
     @cached_property
     def _outer_labels(self) -> Tensor:
         return self.labels[self.outer_nodes]
+
+
+def changed_strengths(
+    now: Tensor, start: Tensor, num_edges: int
+) -> tuple[Tensor, Tensor]:
+    """How many edges of each run differ, and by which factor on average.
+
+    ``now`` is ``[runs, ..., entries]``, ``start`` the same for one run.
+    """
+    now, start = now[..., :num_edges], start[..., :num_edges]
+    moved = now != start
+    count = moved.flatten(1).sum(-1)
+    total = torch.where(moved, now / start, 0).flatten(1).sum(-1)
+    ever = moved if moved.dim() == 2 else moved.any(dim=1)
+    return ever.sum(-1), torch.where(count > 0, total / count, 1)
+
+
+def stackable(problems: Sequence[Trainable]) -> TypeGuard[list[NodeClassification]]:
+    """Whether problems differ in nothing but their seeds, and programs serve them.
+
+    Two problems on one graph share its tensors: what is equal is the same object.
+    """
+    first = problems[0]
+    if len(problems) == 1 or not isinstance(first, NodeClassification):
+        return False
+    return all(
+        isinstance(each, NodeClassification)
+        and each.programs is not None
+        and each.features is first.features
+        and each.graph is first.graph
+        and each.weight_decay == first.weight_decay
+        and torch.equal(each.inner_nodes, first.inner_nodes)
+        and torch.equal(each.outer_nodes, first.outer_nodes)
+        for each in problems
+    )
+
+
+@final
+class Stack(HandDifferentiated):
+    """Problems with different seeds as one: a leading axis on weights and strengths."""
+
+    def __init__(self, problems: Sequence[NodeClassification]) -> None:
+        self._first = problems[0]
+        self._programs = Programs(self._first, [each.seed for each in problems])
+
+    @property
+    def num_networks(self) -> int:
+        """One for each problem, all of which move at once."""
+        return 1
+
+    def turn(self, number: int, steps: range) -> Turn:
+        """The losses of all problems; they have one structure, but its parameters."""
+        return WholeTurn(lambda weights, outer: self, self._first.structure)
+
+    def training(self, steps: range, outer: Tree) -> FirstDerivatives:
+        """Derivatives of all inner losses."""
+        return self.derivatives(outer)
+
+    def derivatives(self, outer: Tree) -> Derivatives:
+        """Derivatives of all problems, each by its own weights and strengths."""
+        return self._derivatives(outer, recorded=True)
+
+    def inner_loss(self, weights: Tree, outer: Tree, step: int) -> Tensor:
+        # There is no graph to record: whoever needs one trains one after another.
+        raise NotImplementedError("a stack knows its derivatives, not its losses")
+
+    def outer_loss(self, weights: Tree, outer: Tree) -> Tensor:
+        raise NotImplementedError("a stack knows its derivatives, not its losses")
+
+    def scores(self, weights: Tree, outer: Tree) -> Tensor:
+        """Scores of every node, ``[problems, nodes, classes]``."""
+        return self._derivatives(outer, recorded=False).scores(weights)
+
+    def _derivatives(self, outer: Tree, *, recorded: bool) -> TapeDerivatives:
+        return TapeDerivatives(
+            self._programs,
+            self._first.strengths,
+            outer,
+            weight_decay=self._first.weight_decay,
+            replicated=True,
+            recorded=recorded,
+        )
+
+    def join(self, runs: Sequence[Progress]) -> Progress:
+        """Lay the states of all runs on top of each other."""
+        iterates = [run.iterate for run in runs]
+        iterate = Iterate(
+            _stacked([each.weights for each in iterates]),
+            _stacked_state([each.state for each in iterates]),
+            iterates[0].step,
+        )
+        outer = _stacked([run.outer for run in runs])
+        return Progress(
+            iterate, outer, _stacked_state([run.outer_state for run in runs])
+        )
+
+    def select(self, together: Progress, places: list[int]) -> Progress:
+        """Keep the runs at some places only."""
+        chosen = torch.tensor(places, device=self._first.labels.device)
+
+        def rows(tree: Tree) -> Tree:
+            return {name: leaf.index_select(0, chosen) for name, leaf in tree.items()}
+
+        def rows_of(state: State) -> State:
+            return State(state.count, rows(state.slots))
+
+        weights, state, step = together.iterate
+        return Progress(
+            Iterate(rows(weights), rows_of(state), step),
+            rows(together.outer),
+            rows_of(together.outer_state),
+        )
+
+    def take(self, tree: Tree, place: int) -> Tree:
+        """What belongs to one run: a copy, so that it does not keep all in memory."""
+        return {name: leaf[place].clone() for name, leaf in tree.items()}
+
+
+def _stacked(trees: Sequence[Tree]) -> Tree:
+    return {name: torch.stack([tree[name] for tree in trees]) for name in trees[0]}
+
+
+def _stacked_state(states: Sequence[State]) -> State:
+    return State(states[0].count, _stacked([state.slots for state in states]))

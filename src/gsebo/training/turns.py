@@ -1,4 +1,4 @@
-"""What a trainer asks of a graph: scores to look at, and losses to learn from."""
+"""What a trainer asks of a graph: scores to evaluate, and losses to learn from."""
 
 from __future__ import annotations
 
@@ -17,46 +17,33 @@ from gsebo.structure import Structure
 from gsebo.training.history import Progress
 from gsebo.training.outer_step import Found, OuterStep
 
-ProblemAt = Callable[[Tree, Tree], BilevelProblem]
-
 
 class Trainable(Protocol):
-    """Something with labelled nodes whose scores can be looked at."""
+    """Something with labelled nodes whose scores can be evaluated."""
 
     @property
     def labels(self) -> Tensor:
         """Class of each node."""
-        ...
 
     @property
     def inner_nodes(self) -> Tensor:
         """Nodes that the weights are trained on."""
-        ...
 
     def scores(self, weights: Tree, outer: Tree) -> Tensor:
-        """Scores of every node without noise, ``[nodes, classes]``."""
-        ...
+        """Scores of every node without dropout, ``[nodes, classes]``."""
 
     def changed_edges(self, outer: Tree, runs: int) -> tuple[Tensor, Tensor]:
         """How many edges differ from the start, and by which factor on average.
 
-        Args:
-            outer: Parameters of the structure, with a leading axis of runs.
-            runs: Number of runs.
-
-        Returns:
-            Two tensors ``[runs]``; NaN where finding out would take too long.
+        Both ``[runs]``, as ``outer`` has a leading axis of runs; NaN where finding out
+        would take too long.
         """
-        ...
 
 
 class Moved(NamedTuple):
     """Where an outer step leads; nothing is written yet.
 
-    Attributes:
-        outer: Parameters of the structure that are held in memory.
-        state: How those are optimised.
-        changed: What becomes of single entries, where those are kept in a table.
+    ``changed`` is what becomes of single entries, where those are kept in a table.
     """
 
     outer: Tree
@@ -68,22 +55,12 @@ class Turn(ABC):
     """The losses that one network learns from, and is judged by, in one outer step."""
 
     def at_hand(self, outer: Tree, table: EntryTable | None) -> Tree:
-        """All parameters of the structure that this turn needs.
-
-        Args:
-            outer: Those that are held in memory.
-            table: Those of single entries, where they are kept in a table.
-        """
+        """All parameters of the structure that this turn needs, also from a table."""
         return outer
 
     @abstractmethod
     def problem(self, weights: Tree, outer: Tree) -> BilevelProblem:
-        """The losses, as things are now.
-
-        Args:
-            weights: Of the network, before its inner steps.
-            outer: Parameters of the structure at hand.
-        """
+        """The losses, at the weights before the inner steps and the structure now."""
 
     @abstractmethod
     def move(
@@ -94,31 +71,19 @@ class Turn(ABC):
         state: State,
         table: EntryTable | None,
     ) -> Moved:
-        """Step on the structure.
-
-        Args:
-            outer_step: How.
-            result: What the inner steps led to, and the hypergradient.
-            outer: Parameters that are held in memory.
-            state: How those are optimised.
-            table: Those of single entries, and how they are optimised.
-        """
+        """Step on the structure, as its hypergradient says."""
 
 
 @final
 class WholeTurn(Turn):
-    """A turn on a whole graph, all of whose parameters are held in memory.
+    """A turn on a whole graph, all of whose parameters are held in memory."""
 
-    Args:
-        problem_at: The losses at some weights and parameters of the structure.
-        structure: Says what is allowed, and what counts as one.
-    """
-
-    def __init__(self, problem_at: ProblemAt, structure: Structure) -> None:
+    def __init__(
+        self, problem_at: Callable[[Tree, Tree], BilevelProblem], structure: Structure
+    ) -> None:
         self._problem_at, self._structure = problem_at, structure
 
     def problem(self, weights: Tree, outer: Tree) -> BilevelProblem:
-        """The losses, as things are now."""
         return self._problem_at(weights, outer)
 
     def move(
@@ -129,7 +94,6 @@ class WholeTurn(Turn):
         state: State,
         table: EntryTable | None,
     ) -> Moved:
-        """Step on all parameters."""
         structure = self._structure
         found = Found(
             result.gradient, result.outer_loss, structure.units(), structure.project
@@ -143,25 +107,12 @@ class Losses(Protocol):
     @property
     def num_networks(self) -> int:
         """How many take turns; weights of several have a first axis of networks."""
-        ...
 
     def turn(self, number: int, steps: range) -> Turn:
-        """The losses of an outer step, from 0.
-
-        Args:
-            number: Of the step: networks take turns.
-            steps: Numbers of its inner steps.
-        """
-        ...
+        """The losses of outer step ``number``, from 0, with these inner steps."""
 
     def training(self, steps: range, outer: Tree) -> FirstDerivatives:
-        """Derivatives of the training loss alone, for some steps.
-
-        Args:
-            steps: Their numbers.
-            outer: Parameters of the structure, which stays as it is.
-        """
-        ...
+        """Derivatives of the training loss alone, on a structure that stays."""
 
 
 class Learnable(Losses, Trainable, Protocol):
@@ -169,16 +120,9 @@ class Learnable(Losses, Trainable, Protocol):
 
     def as_given(self) -> Learnable:
         """The same without anything learned, to train weights on."""
-        ...
 
     def start(self, optimizer: Optimizer, outer_step: OuterStep | None) -> Progress:
-        """The state before the first step.
-
-        Args:
-            optimizer: Of the weights.
-            outer_step: Of the structure, if it learns.
-        """
-        ...
+        """The state before the first step; without an outer step nothing is learned."""
 
 
 Source = TypeVar("Source", bound=Learnable)
@@ -200,13 +144,3 @@ def started(
         }
     state = State(0, {}) if outer_step is None else outer_step.init(outer)
     return Progress(begin(optimizer, weights), outer, state)
-
-
-def each_network(weights: Tree, networks: int) -> list[Tree]:
-    """The weights of each network alone."""
-    if networks == 1:
-        return [weights]
-    return [
-        {name: leaf[network] for name, leaf in weights.items()}
-        for network in range(networks)
-    ]

@@ -23,8 +23,8 @@ from gsebo.methods.outcome import Choice, Outcome, Tried
 from gsebo.methods.parameters import NumFolds, Steps, Width, plain_parameters
 from gsebo.methods.schedule import EpochClassifier
 from gsebo.schema import Count
+from gsebo.training.history import SelectBy
 from gsebo.training.outer_step import OuterStepName
-from gsebo.training.stopping import SelectBy
 
 
 def tried_in_words(

@@ -19,7 +19,7 @@ from gsebo.methods.schedule import EpochClassifier
 from gsebo.schema import Count
 from gsebo.sparse import Noise
 from gsebo.training import JointProblem, Member, Task
-from gsebo.training.stopping import SelectBy
+from gsebo.training.history import SelectBy
 from gsebo.training.tape_derivatives import FLAT
 
 # The first fit takes large steps, the others begin as if far advanced.

@@ -41,10 +41,9 @@ from gsebo.schema import Count
 from gsebo.sparse import CompletePattern, Noise, uniform
 from gsebo.structure.candidates import nearest_neighbours
 from gsebo.training import Member, Task
-from gsebo.training.history import Advance, Progress
+from gsebo.training.history import Advance, Progress, SelectBy
 from gsebo.training.joint import JointProblem
 from gsebo.training.loop import LoopSettings, run_loop
-from gsebo.training.stopping import SelectBy
 from gsebo.training.threads import threads_for
 
 

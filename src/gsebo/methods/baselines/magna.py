@@ -15,7 +15,7 @@ from gsebo.methods.outcome import Outcome
 from gsebo.methods.parameters import Rate, ShareBelowOne, Steps, Width
 from gsebo.methods.schedule import EpochClassifier, train_on_fixed_structure
 from gsebo.schema import Count
-from gsebo.training.stopping import SelectBy
+from gsebo.training.history import SelectBy
 
 _Norm = Annotated[float, Meta(gt=0, description="a finite number above 0")]
 

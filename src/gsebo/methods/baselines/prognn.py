@@ -28,7 +28,7 @@ from gsebo.methods.schedule import EpochClassifier
 from gsebo.schema import Count
 from gsebo.sparse import CompletePattern, Noise
 from gsebo.training import JointProblem, Member, Task
-from gsebo.training.stopping import SelectBy
+from gsebo.training.history import SelectBy
 
 
 def shrink_entries(matrix: Tensor, amount: float) -> Tensor:

@@ -45,9 +45,9 @@ from gsebo.methods.schedule import EpochClassifier
 from gsebo.nn.base import Features
 from gsebo.schema import Count
 from gsebo.sparse import Noise, Pattern, SparseFeatures, row_expand, spmm, uniform
+from gsebo.training.history import SelectBy
 from gsebo.training.joint import JointProblem, Member
 from gsebo.training.problem import Task
-from gsebo.training.stopping import SelectBy
 
 
 @final

@@ -1,0 +1,448 @@
+"""One fit of amortised strengths, on a whole graph or on batches of one.
+
+First networks that know features alone, one for each fold, then the structure with
+networks that take turns, then fresh networks on it: one that knows features alone, one
+on the graph as scored with that, whose predictions the structure compares, and the one
+that predicts.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from gsebo.bilevel import Tree, make_optimizer
+from gsebo.bilevel.tree import unflatten
+from gsebo.distributed.group import Group
+from gsebo.graph import Propagation
+from gsebo.graph.arrays import GraphArrays
+from gsebo.graph.graph import Graph
+from gsebo.loader.sampler import RowSampler
+from gsebo.methods.base import Run
+from gsebo.methods.batched import batched_graph, numbers, table_for, whole_column
+from gsebo.methods.label_parts import LabelParts, division_of, parts_of
+from gsebo.methods.outcome import Outcome
+from gsebo.methods.prepare import PreparedGraph, make_problem
+from gsebo.model.extension import AmortisedExtension
+from gsebo.model.fitted import FittedModel
+from gsebo.nn import Backbone
+from gsebo.nn.base import Features
+from gsebo.sparse import Pattern
+from gsebo.structure import AmortisedStrength, Fixed, Predictions, Structure
+from gsebo.structure.amortised import AmortisedInParts
+from gsebo.structure.in_parts import VanillaInParts
+from gsebo.training import (
+    LoopSettings,
+    Member,
+    Networks,
+    NodeClassification,
+    Patience,
+    Progress,
+    WholeGraph,
+    train_weights,
+)
+from gsebo.training.batches import (
+    BatchedGraph,
+    Batches,
+    Nodes,
+    train_fresh,
+    train_on_one_batch,
+)
+from gsebo.training.networks import FeaturesOnly, Source, StateAt, seen_state
+from gsebo.training.tape_derivatives import FLAT
+
+if TYPE_CHECKING:
+    from gsebo.methods.amortised import Amortised
+
+# Rows of features that a network without edges learns from at once.
+_ROWS = 2**15
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What a fit has learned.
+
+    Attributes:
+        networks: What the structure was learned with.
+        progress: How that went.
+        features_only: Weights of the network that knows features alone; ``None`` where
+            the structure compares no predictions.
+        first: Weights of the network whose predictions it compares.
+        weights: Of the network that predicts; ``None`` where those that learned the
+            structure do.
+    """
+
+    networks: Networks
+    progress: Progress
+    features_only: Tree | None = None
+    first: Tree | None = None
+    weights: Tree | None = None
+
+
+class AmortisedFit(ABC):
+    """A fit, apart from where its networks learn.
+
+    Attributes:
+        backbone: The network.
+        alone: The network that knows features alone.
+        structure: The function that scores edges, with its units.
+        source: What the networks learn on.
+        stop_nodes: Evaluated nodes that a record is about.
+        labelled: All labelled nodes.
+        folds: How they are divided.
+        group: Who trains together.
+    """
+
+    backbone: Backbone
+    alone: Backbone
+    structure: AmortisedStrength
+    source: Source
+    stop_nodes: Tensor
+    labelled: Tensor
+    folds: LabelParts
+    group: Group | None = None
+
+    def __init__(self, method: Amortised, run: Run) -> None:
+        self.method, self.run = method, run
+        self.optimizer = make_optimizer(method.inner_optimizer, method.inner_lr)
+
+    @abstractmethod
+    def train_features_only(self, nodes: Tensor) -> Tree:
+        """Weights of a network that knows features alone, learned from some nodes."""
+
+    @abstractmethod
+    def features_only(self, weights: Tree) -> FeaturesOnly:
+        """What such a network says of the nodes of a graph."""
+
+    @abstractmethod
+    def train(self, progress: Progress, state_at: StateAt) -> Tree:
+        """Fresh weights on the learned structure, from all labelled nodes."""
+
+    def learn(self) -> Learned:
+        """Learn the structure, then fresh weights on all labelled nodes."""
+        networks = self.networks()
+        progress = self.method.learn(networks, self.run, self.stop_nodes, self.group)
+        if not self.method.refit:
+            return Learned(networks, progress)
+        alone = first = chosen = None
+        if self.method.predictions != "none":
+            alone = self.train_features_only(self.labelled)
+            chosen = self.features_only(alone)
+        if self.method.predictions == "both":
+            state_at = partial(seen_state, features_only=chosen, network=False)
+            first = self.train(progress, state_at)
+
+        def seen(
+            problem: NodeClassification, own: Tree, outer: Tree
+        ) -> Predictions | None:
+            compared = first is not None
+            weights = first if first is not None else own
+            return seen_state(
+                problem, weights, outer, features_only=chosen, network=compared
+            )
+
+        return Learned(networks, progress, alone, first, self.train(progress, seen))
+
+    def networks(self) -> Networks:
+        """The networks that learn the structure in turns."""
+        method, folds = self.method, self.folds
+        chosen: list[FeaturesOnly] | None = None
+        if method.predictions != "none":
+            chosen = [
+                self.features_only(self.train_features_only(nodes))
+                for nodes in folds.inner
+            ]
+            if method.label_use == "cross":
+                chosen = [partial(_stitched, chosen, folds.outer)]
+        return Networks(
+            self.source,
+            division_of(folds, method.label_use, method.inner_share, self.run.seed),
+            chosen,
+            own_predictions=method.predictions == "both",
+        )
+
+
+def _stitched(
+    each: Sequence[FeaturesOnly], held_out: Sequence[Tensor], on: NodeClassification
+) -> Tensor:
+    """Their mean; of a labelled node, what that one says which never saw its label."""
+    found = [one(on) for one in each]
+    mean = torch.stack(found).mean(0)
+    numbers = on.nodes
+    for own, nodes in zip(found, held_out, strict=True):
+        here = nodes if numbers is None else torch.isin(numbers, nodes.cpu()).nonzero()
+        here = here.flatten().to(mean.device)
+        mean[here] = own[here]
+    return mean
+
+
+@final
+class OnWholeGraph(AmortisedFit):
+    """A fit on all of a graph at once; ``candidate`` says which edges are not given."""
+
+    def __init__(
+        self,
+        method: Amortised,
+        prepared: PreparedGraph,
+        candidate: Tensor | None,
+        run: Run,
+    ) -> None:
+        super().__init__(method, run)
+        self._prepared, data = prepared, prepared.data
+        val = data.val_mask.nonzero().squeeze(-1)
+        self.structure = method.make_structure()
+        base = self._problem(self.structure, val, candidate)
+        self.source, self.stop_nodes = WholeGraph(base), base.outer_nodes
+        self.backbone = base.backbone
+        self._alone = make_problem(
+            prepared,
+            method.guess_network(),
+            Fixed(),
+            outer_nodes=val,
+            weight_decay=method.weight_decay,
+            seed=run.seed,
+        )
+        self.alone = self._alone.backbone
+        labelled = (data.train_mask | data.val_mask).nonzero().squeeze(-1)
+        self.labelled = labelled.to(prepared.device)
+        self.folds = parts_of(
+            data, method.label_use, method.num_folds, run.seed, prepared.device
+        )
+
+    def _problem(
+        self, structure: Structure, nodes: Tensor, candidate: Tensor | None = None
+    ) -> NodeClassification:
+        return make_problem(
+            self._prepared,
+            self.method.network(),
+            structure,
+            outer_nodes=nodes,
+            weight_decay=self.method.weight_decay,
+            seed=self.run.seed,
+            candidate=candidate,
+        )
+
+    def _trained(self, problem: NodeClassification, nodes: Tensor) -> Tree:
+        """Weights to the last epoch: nothing is selected."""
+        epochs = self.method.refit_epochs
+        (progress,) = train_weights(
+            [problem.with_nodes(nodes, nodes)],
+            self.optimizer,
+            steps_per_evaluation=epochs,
+            max_training_steps=epochs,
+            settings=[LoopSettings(1, Patience("last", 1), nodes, "")],
+        )
+        return progress.best_weights
+
+    def train_features_only(self, nodes: Tensor) -> Tree:
+        return self._trained(self._alone, nodes)
+
+    def features_only(self, weights: Tree) -> FeaturesOnly:
+        predicted = self._alone.scores(weights, {}).softmax(-1)
+        return lambda problem: predicted
+
+    def train(self, progress: Progress, state_at: StateAt) -> Tree:
+        assert isinstance(self.source, WholeGraph)
+        base, outer = self.source.base, progress.best_outer
+        with torch.no_grad():
+            seen = base.with_state(state_at(base, {}, outer))
+            strengths = seen.strengths(outer)
+        fixed = self._problem(Fixed(strengths), self.labelled)
+        return self._trained(fixed, self.labelled)
+
+
+@final
+class OnBatches(AmortisedFit):
+    """A fit on batches; what each edge has of its own is kept in ``folder``, if any."""
+
+    def __init__(
+        self,
+        method: Amortised,
+        arrays: GraphArrays,
+        backbone: Backbone,
+        alone: Backbone,
+        run: Run,
+        folder: Path | None = None,
+    ) -> None:
+        super().__init__(method, run)
+        self.backbone, self.alone = backbone, alone
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(run.seed)
+            parts = AmortisedInParts(
+                method.make_structure(), arrays, backbone.num_propagations, run.device
+            )
+        self.structure = parts.structure
+        self._graph = graph = batched_graph(method, arrays, backbone, parts, run)
+        self.group = graph.group
+        assert arrays.train is not None and arrays.val is not None
+        table = table_for(method, graph, folder)
+        train, val = numbers(arrays.train), numbers(arrays.val)
+        self.source = Batches(graph, train, val, table=table)
+        self.stop_nodes = self.source.stop_nodes
+        self.labelled = torch.from_numpy(numbers(arrays.train | arrays.val))
+        self.folds = self._divided(arrays)
+        # Features alone need no edges. On a batch that is the whole graph all rows are
+        # at hand, and dropout falls where it falls on a whole graph.
+        self._all_rows = _is_whole(graph, self.labelled.numpy())
+        size = arrays.num_nodes if self._all_rows else _ROWS
+        self._rows = replace(
+            graph,
+            sampler=RowSampler(arrays, size, run.seed, all_rows=self._all_rows),
+            backbone=alone,
+            structure=VanillaInParts(),
+            batches_per_step=1,
+        )
+
+    def _divided(self, arrays: GraphArrays) -> LabelParts:
+        """The labelled nodes by their use: no other node is looked at."""
+        labelled, method = self.labelled.numpy(), self.method
+        assert arrays.y is not None
+        assert arrays.train is not None and arrays.val is not None
+        y, train, val = (
+            torch.from_numpy(np.asarray(each[labelled]))
+            for each in (arrays.y, arrays.train, arrays.val)
+        )
+        small = Graph(y=y, train_mask=train, val_mask=val)
+        device = torch.device("cpu")
+        found = parts_of(
+            small, method.label_use, method.num_folds, self.run.seed, device
+        )
+        inner, outer = ([self.labelled[nodes] for nodes in each] for each in found)
+        return LabelParts(inner, outer)
+
+    def train_features_only(self, nodes: Tensor) -> Tree:
+        how = self._rows, nodes.numpy(), self.optimizer, self.method.refit_epochs
+        at_once = self._all_rows or len(nodes) <= _ROWS
+        return train_on_one_batch(*how) if at_once else train_fresh(*how)
+
+    def features_only(self, weights: Tree) -> FeaturesOnly:
+        named = named_weights(self.alone, weights)
+
+        @torch.no_grad()
+        def predicted(problem: NodeClassification) -> Tensor:
+            return alone_on(self.alone, named, problem.features)
+
+        return predicted
+
+    def train(self, progress: Progress, state_at: StateAt) -> Tree:
+        return train_fresh(
+            self._graph,
+            self.labelled.numpy(),
+            self.optimizer,
+            self.method.refit_epochs,
+            shared=progress.best_outer,
+            table=progress.table,
+            state_at=state_at,
+        )
+
+
+def _is_whole(graph: BatchedGraph, nodes: Nodes) -> bool:
+    """Whether each batch around some nodes is all of the graph."""
+    if graph.sampler.batches_in_pass(nodes) > 1:
+        return False
+    drawn, arrays = graph.sampler.batch(nodes, 0), graph.arrays
+    found = drawn.nodes.numel(), drawn.edges.numel()
+    return found == (arrays.num_nodes, arrays.num_edges)
+
+
+def alone_on(network: Backbone, weights: Tree, features: Features) -> Tensor:
+    """Class probabilities by a network that looks at no edges, ``[nodes, classes]``."""
+    none = torch.empty(0, dtype=torch.int64, device=features.device)
+    pattern = Pattern.from_positions(none, none, features.shape[0])
+    logits: Tensor = functional_call(network, weights, (features, pattern, None, None))
+    return logits.softmax(-1)
+
+
+def named_weights(backbone: Backbone, weights: Tree) -> Tree:
+    """Cut a vector of weights into the trained parameters of a network."""
+    named = backbone.named_parameters()
+    trained: Tree = {name: weight for name, weight in named if weight.requires_grad}
+    return unflatten(weights[FLAT], trained)
+
+
+@torch.no_grad()
+def outcome_of_networks(
+    prepared: PreparedGraph, fit: AmortisedFit, learned: Learned
+) -> Outcome:
+    """The networks that learned the structure, each on the strengths that it sees."""
+    networks, outer = learned.networks, learned.progress.best_outer
+    assert isinstance(networks.source, WholeGraph)
+    base = networks.source.base
+    members, strengths = [], []
+    each = networks.networks(learned.progress.best_weights)
+    for network, weights in enumerate(each):
+        here = base.with_state(networks.state_at(network)(base, weights, outer))
+        strengths.append(here.strengths(outer))
+        propagation = Propagation(base.graph.pattern, strengths[-1])
+        members.append(Member(propagation, base.named_weights(weights)))
+    model = FittedModel(
+        backbone=fit.backbone,
+        graph=prepared.graph,
+        strengths=torch.stack(strengths).mean(0),
+        start=fit.backbone.initial_strength(base.graph.pattern),
+        learned=True,
+        num_features=prepared.data.x.shape[1],
+        members=tuple(members),
+    )
+    return Outcome(model, learned.progress, model.probabilities(prepared.data))
+
+
+@torch.no_grad()
+def refitted_outcome(
+    prepared: PreparedGraph,
+    candidate: Tensor | None,
+    fit: AmortisedFit,
+    learned: Learned,
+) -> Outcome:
+    """The fresh network, on a graph whose edges the learned function scores."""
+    backbone, features, progress = fit.backbone, prepared.features, learned.progress
+    outer, own = progress.best_outer, progress.best_outer.get("own")
+    scorer = fit.method.make_structure()
+    scorer.restore({**fit.structure.state_dict(), **outer}, backbone.normalise)
+    topology = prepared.topology(self_loops=backbone.self_loops)
+    evidence = scorer.evidence_of(topology, candidate, features)
+    if progress.table is not None:
+        own = torch.from_numpy(whole_column(progress.table, "own"))
+        own = own.to(prepared.device)
+    state = first = alone = None
+    if learned.features_only is not None:
+        alone = fit.alone
+        alone_weights = named_weights(alone, learned.features_only)
+        alone.load_state_dict(alone_weights, strict=False)
+        predicted = alone_on(alone, alone_weights, features)
+        state = predicted, predicted
+    if learned.first is not None:
+        assert state is not None
+        first = named_weights(backbone, learned.first)
+        at_first = scorer.weights(topology, evidence, candidate, state, own)
+        strengths = scorer.strengths(topology.pattern, at_first)
+        inputs = features, topology.pattern, strengths, None
+        logits = functional_call(backbone, first, inputs)
+        state = state[0], logits.softmax(-1)
+    weights = scorer.weights(topology, evidence, candidate, state, own)
+    strengths = scorer.strengths(topology.pattern, weights)
+    scorer.forget()
+    assert learned.weights is not None
+    backbone.load_state_dict(named_weights(backbone, learned.weights), strict=False)
+    given = weights if candidate is None else weights[..., ~candidate]
+    model = FittedModel(
+        backbone=backbone,
+        graph=prepared.graph,
+        strengths=strengths,
+        start=backbone.initial_strength(topology.pattern),
+        learned=True,
+        num_features=prepared.data.x.shape[1],
+        extension=AmortisedExtension(scorer, alone, first, given),
+    )
+    logits = backbone(features, topology.pattern, strengths, None)
+    return Outcome(model, progress, logits.softmax(-1))
