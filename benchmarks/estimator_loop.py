@@ -16,13 +16,13 @@ from benchmarks.ours import estimator
 from benchmarks.setting import LAYERS, Setting
 from gsebo import Amortised
 from gsebo.bilevel import make_hypergradient, make_optimizer
+from gsebo.methods.amortised_fit import OnWholeGraph
 from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.label_parts import LabelUse
-from gsebo.methods.plain_training import PlainTraining
 from gsebo.methods.prepare import PreparedGraph
 from gsebo.methods.schedule import loop_settings, work_of
 from gsebo.structure import AmortisedStrength
-from gsebo.training import NodeClassification, Progress, train_structure
+from gsebo.training import NodeClassification, Progress, WholeGraph, train_structure
 from gsebo.training.threads import threads_for
 
 OUTER_STEPS = 5
@@ -92,25 +92,21 @@ def amortised(data: Data, setting: Setting, label_use: LabelUse) -> EstimatorLoo
         inner_optimizer=setting.optimizer,
         weight_decay=setting.weight_decay,
         max_outer_steps=OUTER_STEPS,
+        refit_epochs=_GUESS_EPOCHS,
         label_use=label_use,
         device=setting.device,
         random_state=setting.seed,
     )
     prepared, run = _start(model, data, setting)
-    base = model._base(prepared, None, setting.seed)
-    training = PlainTraining(
-        make_optimizer(model.inner_optimizer, model.inner_lr),
-        _GUESS_EPOCHS,
-        model.weight_decay,
-        setting.seed,
-    )
-    with threads_for(work_of(base)):
-        problem = model._problem(prepared, base, training, setting.seed)
+    fit = OnWholeGraph(model, prepared, None, run)
+    with threads_for(fit.work):
+        problem = fit.networks()
+    assert isinstance(fit.source, WholeGraph)
     rounds = -(-OUTER_STEPS // problem.num_networks)
     return EstimatorLoop(
-        lambda: model.learn(problem, run, base.outer_nodes, None),
+        lambda: model.learn(problem, run, fit.stop_nodes, None),
         rounds * problem.num_networks,
-        problem.division.problem(base, 0),
+        fit.source.problem(problem.division, 0),
     )
 
 

@@ -22,7 +22,7 @@ from gsebo.structure import AmortisedStrength, Predictions
 from gsebo.structure.amortised import AmortisedInParts
 from gsebo.structure.in_parts import EdgesInParts, StructureInParts
 from gsebo.training import NodeClassification
-from gsebo.training.batched_graph import BatchedGraph
+from gsebo.training.batches import BatchedGraph
 
 CPU = torch.device("cpu")
 CLASSES = 3

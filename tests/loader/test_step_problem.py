@@ -20,11 +20,12 @@ from gsebo.bilevel.derivatives import first_derivatives
 from gsebo.graph.arrays import GraphArrays
 from gsebo.loader import NeighbourSampler, PartitionSampler
 from gsebo.methods import Amortised
+from gsebo.methods.amortised_fit import OnWholeGraph
+from gsebo.methods.base import Run
 from gsebo.methods.prepare import PreparedGraph
 from gsebo.sparse import row_sum
 from gsebo.structure.in_parts import StructureInParts
-from gsebo.training.batched_graph import BatchedGraph
-from gsebo.training.batched_problem import initial_weights
+from gsebo.training.batches import BatchedGraph
 from gsebo.training.tape_derivatives import FLAT
 from loader.problems import (
     CPU,
@@ -88,7 +89,7 @@ def test_the_hypergradient_is_that_of_finite_differences(
     check_problem(
         plan.problem(looking(ARRAYS, graph.structure)),
         adam(0.05),
-        initial_weights(graph),
+        graph.initial_weights(),
         somewhere(graph, plan.ids),
         STEPS,
         hypergradient=Summed(direct),
@@ -107,7 +108,7 @@ def test_a_pyg_model_too() -> None:
     arguments = (
         plan.problem(),
         adam(0.05),
-        initial_weights(graph),
+        graph.initial_weights(),
         somewhere(graph, plan.ids),
         STEPS,
     )
@@ -121,7 +122,7 @@ def test_what_batches_give_by_hand_is_what_autograd_makes_of_the_losses() -> Non
     graph = batches("gcn", own_strengths, count=2)
     plan = graph.plan(TRAIN, VAL, number=4, steps=range(5, 5 + STEPS))
     outer = somewhere(graph, plan.ids)
-    start = begin(adam(0.05), initial_weights(graph), step=5)
+    start = begin(adam(0.05), graph.initial_weights(), step=5)
     arguments = (adam(0.05), start, outer, STEPS)
     by_hand = Reverse().run(plan.problem(), *arguments)
     recorded = Unrolled().run(plan.problem(), *arguments)
@@ -139,7 +140,7 @@ def test_two_batches_are_the_weighted_sum_of_single_ones() -> None:
     graph = batched(ARRAYS, backbone, edges(backbone), batch_size=5, batches_per_step=2)
     plan = graph.plan(TRAIN, VAL, number=0, steps=range(number, number + 1))
     outer = somewhere(graph, plan.ids)
-    weights = initial_weights(graph)
+    weights = graph.initial_weights()
     problem = plan.problem()
     sizes = [len(each.problem.inner_nodes) for each in problem.at(number)]
     assert len(sizes) == 2 and sizes[0] != sizes[1]
@@ -187,7 +188,7 @@ def test_all_batches_of_an_epoch_together_estimate_the_whole_outer_loss(
     counts = {"batch_size": 3, "batches_per_step": pieces if side_by_side else 1}
     graph = batched(ARRAYS, backbone, edges(backbone), sampler=everyone, **counts)
     plan = graph.plan(TRAIN, VAL, number=2, steps=range(1 if side_by_side else pieces))
-    weights, outer = initial_weights(graph), somewhere(graph, plan.ids)
+    weights, outer = graph.initial_weights(), somewhere(graph, plan.ids)
     whole = batched(
         ARRAYS, backbone, edges(backbone), sampler=PartitionSampler(num_parts=1)
     ).plan(TRAIN, VAL, number=0, steps=range(1))
@@ -218,7 +219,8 @@ def test_a_batch_of_everything_is_the_full_problem(
         full = model.make_problem(prepared, 0)
         structure: StructureInParts = edges(full.backbone)
     else:
-        full = model._base(prepared, None, 0)
+        run = Run(model, prepared.data, 0, CPU, None, None)
+        full = OnWholeGraph(model, prepared, None, run).source.base
         full = full.with_state(seen(full, ARRAYS))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
@@ -233,7 +235,7 @@ def test_a_batch_of_everything_is_the_full_problem(
     assert {name: leaf.shape for name, leaf in outer.items()} == {
         name: leaf.shape for name, leaf in full.initial_outer().items()
     }
-    arguments = (adam(0.05), begin(adam(0.05), initial_weights(graph)), outer, STEPS)
+    arguments = (adam(0.05), begin(adam(0.05), graph.initial_weights()), outer, STEPS)
     here = Reverse(direct).run(plan.problem(looking(ARRAYS, structure)), *arguments)
     there = Reverse(direct).run(full, *arguments)
     # Weights that are scaled by one on the way sum up in another order.

@@ -9,11 +9,11 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
 from gsebo import Amortised, InvalidInput, TrainVal
-from gsebo.bilevel import make_optimizer
 from gsebo.data import add_inter_class_edges, load
 from gsebo.graph import canonicalise
-from gsebo.methods.label_parts import guesses_without_edges, parts_of
-from gsebo.methods.plain_training import PlainTraining
+from gsebo.methods.amortised_fit import OnWholeGraph
+from gsebo.methods.base import Run
+from gsebo.methods.label_parts import parts_of
 from gsebo.methods.prepare import PreparedGraph
 from gsebo.structure.candidates import candidate_edges
 
@@ -98,21 +98,24 @@ def test_the_function_of_no_evidence_knows_nothing(data: Data) -> None:
     torch.testing.assert_close(weights, weights[:1].expand_as(weights))
 
 
-def test_a_guess_does_not_know_what_is_held_out(data: Data) -> None:
-    model, masks = make(), data.train_mask | data.val_mask
+@pytest.mark.parametrize("batch_size", [None, 1000])
+def test_what_features_say_does_not_know_what_is_held_out(
+    data: Data, batch_size: int | None
+) -> None:
+    masks = data.train_mask | data.val_mask
     known = with_fields(data, y=torch.where(masks, data.y, -1))
-    training = PlainTraining(
-        make_optimizer("adam", 0.01), epochs=5, weight_decay=0.0, seed=0
-    )
 
     def guesses(labels: Data, label_use: str) -> list[Tensor]:
-        return guesses_without_edges(
-            PreparedGraph(labels, CPU),
-            parts_of(data, label_use, 3, 0, CPU),
-            label_use,
-            model.guess_network(),
-            training,
-        )
+        model = make(label_use=label_use, num_folds=3, batch_size=batch_size)
+        run = Run(model, labels, 0, CPU, None, None)
+        fit = model.make_fit(PreparedGraph(labels, CPU), None, run)
+        fit.folds = parts_of(data, label_use, 3, 0, CPU)
+        networks = fit.networks()
+        whole = OnWholeGraph(model, PreparedGraph(labels, CPU), None, run).source.base
+        at = whole, whole.initial_weights(), whole.initial_outer()
+        return [
+            networks.state_at(number)(*at)[0] for number in range(networks.num_networks)
+        ]
 
     parts = parts_of(data, "folds", 3, 0, CPU)
     (stitched,) = guesses(known, "cross")

@@ -13,7 +13,7 @@ from gsebo import GSEBO, Checkpoint, Frozen, InvalidInput, Vanilla, generate_gra
 from gsebo.methods import GraphClassifier
 from gsebo.sparse.kernels.numba_compile import thread_limit
 from gsebo.training import StepRecord
-from gsebo.training.stack import Stack
+from gsebo.training.problem import Stack
 
 pytestmark = [pytest.mark.exact, pytest.mark.compiles]
 

@@ -11,7 +11,13 @@ from gsebo import InvalidInput, generate_graph
 from gsebo.methods.label_parts import division_of, parts_of
 from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_problem
 from gsebo.structure import Fixed
-from gsebo.training import Division, Folds, NodeClassification, Redrawn
+from gsebo.training import (
+    Division,
+    Folds,
+    NodeClassification,
+    Redrawn,
+    WholeGraph,
+)
 
 CPU = torch.device("cpu")
 
@@ -38,7 +44,7 @@ def labelled(data: Data) -> Tensor:
 
 
 def nodes_of(division: Division, base: NodeClassification, step: int) -> list[Tensor]:
-    problem = division.problem(base, step)
+    problem = WholeGraph(base).problem(division, step)
     return [problem.inner_nodes, problem.outer_nodes]
 
 
@@ -80,7 +86,9 @@ def test_networks_take_turns(data: Data, base: NodeClassification) -> None:
         assert torch.equal(outer, parts.outer[step % 3])
         assert torch.equal(division.held_out(step % 3), outer)
     # Kernel calls of a part are made once.
-    assert division.problem(base, 1) is division.problem(base, 4)
+    whole = WholeGraph(base)
+    kept = [whole.problem(division, step) for step in range(6)]
+    assert kept[1] is kept[4]
 
 
 @settings(max_examples=20)
@@ -95,7 +103,7 @@ def test_a_new_division_is_a_function_of_seed_and_step(
     nodes = labelled(data)
     division = Redrawn(nodes, share, seed)
     for earlier in (step + 2, 0):
-        division.problem(base, earlier)
+        division.nodes(earlier)
     inner, outer = nodes_of(division, base, step)
     assert torch.equal(joined(inner, outer), nodes)
     assert len(inner) == min(max(round(share * 30), 1), 29)

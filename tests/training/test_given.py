@@ -8,10 +8,9 @@ import torch
 
 import gsebo
 from gsebo.bilevel import Iterate, State
-from gsebo.training.given import beside, is_preferable
-from gsebo.training.history import Progress, StepRecord
+from gsebo.training.history import Patience, Progress, StepRecord
 from gsebo.training.loop import LoopSettings
-from gsebo.training.history import Patience
+from gsebo.training.trainer import beside, is_preferable
 
 # The folders of tests are packages side by side.
 from methods.batch_examples import WHOLE

@@ -214,7 +214,7 @@ class Amortised(GraphClassifier):
         outcomes = []
         for run in runs:
             fit = self.make_fit(prepared, candidate, run)
-            with threads_for(work_of(fit.backbone, prepared)):
+            with threads_for(fit.work):
                 learned = fit.learn()
                 if self.refit:
                     outcome = refitted_outcome(prepared, candidate, fit, learned)
@@ -229,13 +229,15 @@ class Amortised(GraphClassifier):
         """One fit of a graph in memory, whole or on batches."""
         if self.batch_size is None:
             return OnWholeGraph(self, prepared, candidate, run)
-        backbone, alone = (
-            make_task(
-                prepared, network, weight_decay=self.weight_decay, seed=run.seed
-            ).backbone
+        tasks = [
+            make_task(prepared, network, weight_decay=self.weight_decay, seed=run.seed)
             for network in (self.network(), self.guess_network())
-        )
-        return OnBatches(self, GraphArrays.of(prepared.data), backbone, alone, run)
+        ]
+        backbone, alone = (task.backbone for task in tasks)
+        arrays = GraphArrays.of(prepared.data)
+        fit = OnBatches(self, arrays, backbone, alone, run)
+        fit.work = work_of(tasks[0])
+        return fit
 
     def learn(
         self, problem: Networks, run: Run, stop_nodes: Tensor, group: Group | None

@@ -32,6 +32,7 @@ from gsebo.methods.batched import batched_graph, numbers, table_for, whole_colum
 from gsebo.methods.label_parts import LabelParts, division_of, parts_of
 from gsebo.methods.outcome import Outcome
 from gsebo.methods.prepare import PreparedGraph, make_problem
+from gsebo.methods.schedule import work_of
 from gsebo.model.extension import AmortisedExtension
 from gsebo.model.fitted import FittedModel
 from gsebo.nn import Backbone
@@ -100,6 +101,7 @@ class AmortisedFit(ABC):
         stop_nodes: Evaluated nodes that a record is about.
         labelled: All labelled nodes.
         folds: How they are divided.
+        work: How much one propagation computes.
         group: Who trains together.
     """
 
@@ -110,6 +112,7 @@ class AmortisedFit(ABC):
     stop_nodes: Tensor
     labelled: Tensor
     folds: LabelParts
+    work: int = 0
     group: Group | None = None
 
     def __init__(self, method: Amortised, run: Run) -> None:
@@ -203,7 +206,7 @@ class OnWholeGraph(AmortisedFit):
         self.structure = method.make_structure()
         base = self._problem(self.structure, val, candidate)
         self.source, self.stop_nodes = WholeGraph(base), base.outer_nodes
-        self.backbone = base.backbone
+        self.backbone, self.work = base.backbone, work_of(base)
         self._alone = make_problem(
             prepared,
             method.guess_network(),

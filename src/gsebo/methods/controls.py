@@ -197,7 +197,7 @@ class SingleLevel(EpochClassifier):
             )
             for run in runs
         ]
-        with threads_for(work_of(problems[0].backbone, prepared), len(problems)):
+        with threads_for(work_of(problems[0]), len(problems)):
             progresses = train_structure(
                 problems,
                 make_hypergradient(self.hypergradient, direct_term=True),

@@ -221,7 +221,7 @@ class GSEBO(GraphClassifier):
             )
             for run in runs
         ]
-        with threads_for(work_of(problems[0].backbone, prepared), len(problems)):
+        with threads_for(work_of(problems[0]), len(problems)):
             progresses = self.learn(problems, settings)
         return outcomes_of(prepared, problems, progresses)
 
@@ -229,7 +229,7 @@ class GSEBO(GraphClassifier):
         """Train on batches of a graph in memory, where all strengths have room."""
         whole = self.make_problem(prepared, run.seed)
         arrays = GraphArrays.of(prepared.data)
-        with threads_for(work_of(whole.backbone, prepared)):
+        with threads_for(work_of(whole)):
             progress = self._learn_on_batches(arrays, whole.backbone, run)
         column = torch.from_numpy(whole_column(_best(progress), "change"))
         best = {"change": column.to(run.device)}

@@ -19,12 +19,12 @@ from gsebo.methods.parameters import (
     Steps,
 )
 from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_problem, make_task
-from gsebo.nn import Backbone
 from gsebo.schema import Count
 from gsebo.structure import Fixed
 from gsebo.training import (
     JointProblem,
     LoopSettings,
+    NodeClassification,
     Patience,
     Task,
     train_together,
@@ -89,13 +89,12 @@ def steps_to_walk_back(engine: Hypergradient, steps: int) -> int:
     return steps if isinstance(engine, Unrolled) else 0
 
 
-def work_of(backbone: Backbone, graph: PreparedGraph) -> int:
+def work_of(problem: NodeClassification | Task) -> int:
     """Multiplications of the widest product of one forward pass, roughly."""
-    widest = max(p.shape[-1] for p in backbone.parameters() if p.dim())
-    features = graph.features
+    widest = max(p.shape[-1] for p in problem.backbone.parameters() if p.dim())
+    features = problem.features
     stored = features.numel() if isinstance(features, Tensor) else len(features.values)
-    entries = graph.topology(self_loops=backbone.self_loops).num_entries
-    return max(entries, stored) * widest
+    return max(problem.graph.num_entries, stored) * widest
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,7 @@ def train_on_fixed_structure(
                 seed=run.seed,
             )
         )
-    with threads_for(work_of(problems[0].backbone, ground), len(problems)):
+    with threads_for(work_of(problems[0]), len(problems)):
         progresses = train_weights(
             problems,
             schedule.optimizer,
@@ -210,7 +209,7 @@ def train_jointly(
             prepared, network, weight_decay=schedule.weight_decay, seed=run.seed
         )
         problems.append(make(task, run))
-    work = work_of(problems[0].task.backbone, prepared)
+    work = work_of(problems[0].task)
     if problems[0].dense:
         work *= max(data.num_nodes**2 // problems[0].task.graph.num_entries, 1)
     with threads_for(work):

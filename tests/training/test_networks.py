@@ -16,14 +16,16 @@ from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_problem
 from gsebo.structure import AmortisedStrength
 from gsebo.training import (
     Checkpoint,
-    CrossFit,
+    Division,
     Folds,
     LoopSettings,
+    Networks,
     NodeClassification,
     Patience,
     Progress,
     Redrawn,
     Watcher,
+    WholeGraph,
     train_structure,
 )
 from gsebo.training.outer_step import OptimizerStep
@@ -72,13 +74,31 @@ def guesses_for(data: Data, number: int) -> list[Tensor]:
 
 def problem_of(
     data: Data, number: int, base: NodeClassification | None = None, **options: Any
-) -> CrossFit:
+) -> Networks:
     base = base_of(data) if base is None else base
-    return CrossFit(base, folds_of(data, number), guesses_for(data, number), **options)
+    guesses = guesses_for(data, number)
+    return networks_on(base, folds_of(data, number), guesses, **options)
+
+
+def networks_on(
+    base: NodeClassification,
+    division: Division,
+    guesses: list[Tensor] | None,
+    **options: Any,
+) -> Networks:
+    said = None
+    if guesses is not None:
+        said = [lambda problem, guess=guess: guess for guess in guesses]
+    return Networks(WholeGraph(base), division, said, **options)
+
+
+def base_under(problem: Networks) -> NodeClassification:
+    assert isinstance(problem.source, WholeGraph)
+    return problem.source.base
 
 
 def train(
-    problem: CrossFit,
+    problem: Networks,
     *,
     rounds: int = 2,
     optimizers: Sequence[str] = ("adam", "adam"),
@@ -89,7 +109,7 @@ def train(
     settings = LoopSettings(
         max_steps=rounds,
         patience=Patience("last", rounds),
-        stop_nodes=problem.base.outer_nodes,
+        stop_nodes=base_under(problem).outer_nodes,
         fingerprint="",
         checkpoint=checkpoint,
         watcher=watcher,
@@ -127,7 +147,7 @@ def test_a_network_never_learns_from_what_it_holds_out(data: Data) -> None:
         held_out = problem.division.held_out(network)
         labels = problem.labels.clone()
         labels[held_out] = 1 - labels[held_out]
-        other = problem_of(data, 3, replace(problem.base, labels=labels))
+        other = problem_of(data, 3, replace(base_under(problem), labels=labels))
         found = train(other, optimizers=("adam", "sgd"), outer_lr=0.0).iterate.weights
         same = (found[FLAT] == weights[FLAT]).all(-1)
         assert same.tolist() == [number == network for number in range(3)]
@@ -137,16 +157,16 @@ def test_what_is_held_out_moves_the_structure(data: Data) -> None:
     problem = problem_of(data, 3)
     labels = problem.labels.clone()
     labels[problem.division.held_out(1)] = 0
-    other = problem_of(data, 3, replace(problem.base, labels=labels))
+    other = problem_of(data, 3, replace(base_under(problem), labels=labels))
     found = [train(each).outer["output"] for each in (problem, other)]
     assert not torch.equal(*found)
 
 
 def by_hand(
-    problem: CrossFit, guesses: list[Tensor], rounds: int, outer_lr: float
+    problem: Networks, guesses: list[Tensor], rounds: int, outer_lr: float
 ) -> tuple[Tensor, Tree]:
     """The same by autograd through everything, with plain gradient steps."""
-    base, step = problem.base, 0
+    base, step = base_under(problem), 0
     outer = base.initial_outer()
     weights = [base.initial_weights()[FLAT] for _ in range(problem.num_networks)]
     for number in range(rounds * problem.num_networks):
@@ -155,7 +175,7 @@ def by_hand(
         at_first = base.with_state(torch.stack([guess, guess]))
         with torch.no_grad():
             predicted = at_first.logits({FLAT: flat}, outer, None).softmax(-1)
-        here = problem.division.problem(base, number)
+        here = problem.source.problem(problem.division, number)
         here = here.with_state(torch.stack([guess, predicted]))
         leaves = {name: leaf.requires_grad_() for name, leaf in outer.items()}
         flat = flat.detach().requires_grad_()
@@ -198,10 +218,13 @@ def test_equals_a_loop_by_hand(data: Data, number: int) -> None:
 )
 def test_the_hypergradient_of_a_turn(data: Data, options: dict[str, Any]) -> None:
     problem = problem_of(data, 2, base_of(data, **options))
-    outer, own = moved(problem.base.initial_outer()), problem.base.initial_weights()
+    outer, own = (
+        moved(base_under(problem).initial_outer()),
+        base_under(problem).initial_weights(),
+    )
     for number in range(problem.num_networks):
         check = check_problem(
-            problem.problem(number, own, outer),
+            problem.turn(number, range(STEPS)).problem(own, outer),
             make_optimizer("adam", 0.05),
             own,
             outer,
@@ -220,11 +243,11 @@ class Killed(Exception):
 def test_resumed_ends_the_same(
     data: Data, optimizer: str, redrawn: bool, tmp_path: Path
 ) -> None:
-    def problem() -> CrossFit:
+    def problem() -> Networks:
         base = base_of(data, dropout=0.5)
         if not redrawn:
             return problem_of(data, 2, base)
-        return CrossFit(base, Redrawn(labelled(data), 0.6, 3), guesses_for(data, 1))
+        return networks_on(base, Redrawn(labelled(data), 0.6, 3), guesses_for(data, 1))
 
     def kill(record, logits) -> None:
         if record.step == 3:
@@ -253,7 +276,12 @@ def test_a_labelled_node_is_judged_by_who_left_it_out(data: Data) -> None:
     problem = problem_of(data, 3)
     progress = train(problem)
     at = progress.best_weights, progress.best_outer
-    scores, predicted = problem.scores(*at), problem.predictions(*at)
+    scores, base = problem.scores(*at), base_under(problem)
+    predicted = []
+    for network, own in enumerate(problem.networks(at[0])):
+        state = problem.state_at(network)(base, own, at[1])
+        logits = base.with_state(state).scores(own, at[1])
+        predicted.append(logits.softmax(-1))
     for network, own in enumerate(predicted):
         nodes = problem.division.held_out(network)
         torch.testing.assert_close(scores[nodes].softmax(-1), own[nodes])
@@ -271,11 +299,14 @@ def test_without_outer_steps_nothing_changes(data: Data) -> None:
 
 def test_without_its_own_predictions_the_guess_stands_for_both(data: Data) -> None:
     problem = problem_of(data, 2, own_predictions=False)
-    own, outer = problem.base.initial_weights(), moved(problem.base.initial_outer())
+    own, outer = (
+        base_under(problem).initial_weights(),
+        moved(base_under(problem).initial_outer()),
+    )
     for network in range(problem.num_networks):
         guess = guesses_for(data, 2)[network]
-        state = problem.state(network, own, outer)
+        state = problem.state_at(network)(base_under(problem), own, outer)
         assert all(torch.equal(each, guess) for each in state)
-    blind = CrossFit(base_of(data), folds_of(data, 2), None)
-    assert blind.state(0, own, outer) is None
+    blind = networks_on(base_of(data), folds_of(data, 2), None)
+    assert blind.state_at(0)(base_under(blind), own, outer) is None
     assert len(train(blind).history) == 2
