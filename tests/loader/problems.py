@@ -19,8 +19,9 @@ from gsebo.loader import Batch, NeighbourSampler, Sampler
 from gsebo.loader.batch import Part
 from gsebo.nn import Backbone, PyGBackbone, make_backbone
 from gsebo.structure import AmortisedStrength, Predictions
-from gsebo.structure.amortised import AmortisedInParts
-from gsebo.structure.in_parts import EdgesInParts, StructureInParts
+from gsebo.structure.amortised import BatchedAmortisedStrength
+from gsebo.structure.base import BatchedStructure
+from gsebo.structure.edge_strength import BatchedEdgeStrength
 from gsebo.training import NodeClassification
 from gsebo.training.batches import BatchedGraph
 
@@ -62,22 +63,22 @@ def network(name: str | torch.nn.Module, arrays: GraphArrays) -> Backbone:
     return built
 
 
-def edges(backbone: Backbone, **changes: Any) -> EdgesInParts:
+def edges(backbone: Backbone, **changes: Any) -> BatchedEdgeStrength:
     loops = backbone.self_loops
-    return EdgesInParts(**{"layers": None, "learn_self_loops": loops, **changes})
+    return BatchedEdgeStrength(**{"layers": None, "learn_self_loops": loops, **changes})
 
 
-def amortised(arrays: GraphArrays, **options: Any) -> AmortisedInParts:
+def amortised(arrays: GraphArrays, **options: Any) -> BatchedAmortisedStrength:
     structure = AmortisedStrength(scorer_channels=4, residual=True, **options)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return AmortisedInParts(structure, arrays, 2, CPU)
+        return BatchedAmortisedStrength(structure, arrays, 2, CPU)
 
 
 def batched(
     arrays: GraphArrays,
     backbone: Backbone,
-    structure: StructureInParts,
+    structure: BatchedStructure,
     *,
     sampler: Sampler | None = None,
     batch_size: int = 3,
@@ -141,9 +142,9 @@ class Summed(Hypergradient):
         return found._replace(gradient=summed)
 
 
-def looking(arrays: GraphArrays, structure: StructureInParts) -> Any:
+def looking(arrays: GraphArrays, structure: BatchedStructure) -> Any:
     """What a structure looks at on a part, if it looks at anything."""
-    is_amortised = isinstance(structure, AmortisedInParts)
+    is_amortised = isinstance(structure, BatchedAmortisedStrength)
     return partial(seen, arrays=arrays) if is_amortised else None
 
 

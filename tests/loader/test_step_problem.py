@@ -24,7 +24,7 @@ from gsebo.methods.amortised_fit import OnWholeGraph
 from gsebo.methods.base import Run
 from gsebo.methods.prepare import PreparedGraph
 from gsebo.sparse import row_sum
-from gsebo.structure.in_parts import StructureInParts
+from gsebo.structure.base import BatchedStructure
 from gsebo.training.batches import BatchedGraph
 from gsebo.training.tape_derivatives import FLAT
 from loader.problems import (
@@ -46,22 +46,22 @@ from loader.problems import (
 ARRAYS = GraphArrays.of(data())
 TRAIN, VAL = nodes_of(ARRAYS, "train"), nodes_of(ARRAYS, "val")
 STEPS = 2
-Structures = Callable[[str], StructureInParts]
+Structures = Callable[[str], BatchedStructure]
 
 
-def own_strengths(name: str) -> StructureInParts:
+def own_strengths(name: str) -> BatchedStructure:
     return edges(network(name, ARRAYS))
 
 
-def per_layer(name: str) -> StructureInParts:
+def per_layer(name: str) -> BatchedStructure:
     return edges(network(name, ARRAYS), layers=2, learn_self_loops=False)
 
 
-def one_function(name: str) -> StructureInParts:
+def one_function(name: str) -> BatchedStructure:
     return amortised(ARRAYS)
 
 
-def per_layer_function(name: str) -> StructureInParts:
+def per_layer_function(name: str) -> BatchedStructure:
     return amortised(ARRAYS, per_layer=True, renormalise=False)
 
 
@@ -217,7 +217,7 @@ def test_a_batch_of_everything_is_the_full_problem(
     prepared = PreparedGraph(data(), CPU)
     if isinstance(model, GSEBO):
         full = model.make_problem(prepared, 0)
-        structure: StructureInParts = edges(full.backbone)
+        structure: BatchedStructure = edges(full.backbone)
     else:
         run = Run(model, prepared.data, 0, CPU, None, None)
         full = OnWholeGraph(model, prepared, None, run).source.base

@@ -17,7 +17,7 @@ from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.chunks import Chunk, chunks
 from gsebo.model.amortised_chunks import AmortisedChunks, StateOf
 from gsebo.nn import Backbone
-from gsebo.structure import AmortisedStrength, Ground
+from gsebo.structure import AmortisedStrength, GraphContext
 
 from .cases import (
     CLASSES,
@@ -39,7 +39,7 @@ def learned(
     graph = whole(arrays, backbone.self_loops)
     structure = AmortisedStrength(scorer_channels=3, **options)
     structure.setup(
-        Ground(
+        GraphContext(
             graph=graph,
             start=backbone.initial_strength(graph.pattern),
             num_layers=backbone.num_propagations,

@@ -11,7 +11,7 @@ from gsebo.graph.arrays import GraphArrays
 from gsebo.model.amortised_chunks import AmortisedChunks, predicted_by
 from gsebo.model.extension import AmortisedExtension, KnownEntries
 from gsebo.model.layerwise import layerwise_scores, vanilla_strengths
-from gsebo.structure import AmortisedStrength, Ground
+from gsebo.structure import AmortisedStrength, GraphContext
 
 from .cases import features, network, random, whole
 
@@ -31,7 +31,7 @@ def test_guess_first_network_and_final_network(kind: str) -> None:
     structure = AmortisedStrength(per_layer=True)
     start = backbone.initial_strength(graph.pattern)
     layers = backbone.num_propagations
-    structure.setup(Ground(graph, start, layers, x, backbone.normalise))
+    structure.setup(GraphContext(graph, start, layers, x, backbone.normalise))
     structure.output.data = random(*structure.output.shape, dtype=torch.float32)
 
     nothing = torch.empty(layers, 0)

@@ -8,7 +8,7 @@ from torch_geometric.data import Data
 
 from gsebo.graph import Topology
 from gsebo.graph.arrays import CanonicalGraph, canonicalise
-from gsebo.structure import Ground
+from gsebo.structure import GraphContext
 
 examples = settings(deadline=None, max_examples=60)
 
@@ -35,9 +35,9 @@ def graphs(draw: st.DrawFn, max_nodes: int = 7) -> CanonicalGraph:
     return graph(torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).mT, num_nodes)
 
 
-def ground(where: Topology, start: Tensor, num_layers: int) -> Ground:
+def ground(where: Topology, start: Tensor, num_layers: int) -> GraphContext:
     """What a structure needs that looks at neither features nor normalisation."""
-    return Ground(
+    return GraphContext(
         graph=where,
         start=start,
         num_layers=num_layers,

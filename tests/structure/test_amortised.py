@@ -13,7 +13,7 @@ from gsebo.errors import InvalidInput
 from gsebo.graph import Topology
 from gsebo.graph.arrays import CanonicalGraph
 from gsebo.nn import make_backbone
-from gsebo.structure import AmortisedStrength, Ground
+from gsebo.structure import AmortisedStrength, GraphContext
 from gsebo.structure.evidence import EVIDENCE
 
 from .graphs import EDGES, NUM_NODES, examples, graph, graphs
@@ -43,7 +43,7 @@ def ground_of(
     edges: CanonicalGraph | str = "directed",
     network: str = "gcn",
     candidate: Iterable[int] | None = None,
-) -> Ground:
+) -> GraphContext:
     """A graph with features; some of its edges are candidates."""
     if isinstance(edges, str):
         edges = graph(EDGES[edges], NUM_NODES)
@@ -53,7 +53,7 @@ def ground_of(
     if candidate is not None:
         flag = torch.zeros(edges.num_edges, dtype=torch.bool)
         flag[list(candidate)] = True
-    return Ground(
+    return GraphContext(
         graph=where,
         start=backbone.initial_strength(where.pattern),
         num_layers=LAYERS,
@@ -63,7 +63,7 @@ def ground_of(
     )
 
 
-def laid_over(ground: Ground, **options: object) -> AmortisedStrength:
+def laid_over(ground: GraphContext, **options: object) -> AmortisedStrength:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         structure = AmortisedStrength(scorer_channels=3, **options)

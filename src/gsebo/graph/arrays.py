@@ -42,11 +42,7 @@ class CanonicalGraph:
 
     @cached_property
     def reverse_edge(self) -> Tensor:
-        """Id of the edge ``(j, i)`` for each edge ``(i, j)``, -1 where there is none.
-
-        Returns:
-            int64 ``[E]``.
-        """
+        """Id of the edge ``(j, i)`` for each ``(i, j)``, -1 where there is none."""
         source, target = self.edge_index
         if self.num_edges == 0:
             return torch.empty_like(source)
@@ -58,13 +54,7 @@ class CanonicalGraph:
     def to_user_order(self, edge_values: Tensor, loop_values: Tensor) -> Tensor:
         """Give every edge of the user the value of its canonical edge or self-loop.
 
-        Args:
-            edge_values: One value per canonical edge, ``[..., E]``.
-            loop_values: One value per node's self-loop, ``[..., N]``; leading axes
-                broadcast against those of ``edge_values``.
-
-        Returns:
-            ``[..., user edges]``.
+        Values are ``[..., E]`` and ``[..., N]``; leading axes broadcast.
         """
         leading = np.broadcast_shapes(edge_values.shape[:-1], loop_values.shape[:-1])
         entries = torch.cat(
@@ -124,14 +114,7 @@ _SPARSE_BELOW = 0.25
 
 @final
 class CSRArrays(NamedTuple):
-    """A sparse matrix, row by row.
-
-    Attributes:
-        indptr: Where each row begins, int64 ``[rows + 1]``.
-        columns: Column of each stored number.
-        values: The numbers.
-        num_columns: Number of columns.
-    """
+    """A sparse matrix, row by row: row ``i`` begins at ``indptr[i]``."""
 
     indptr: Array
     columns: Array
@@ -229,10 +212,8 @@ class GraphArrays:
     def features(self, nodes: Array) -> Tensor:
         """Features of some nodes, dense or ``sparse_csr``, always in the same form.
 
-        Of a mapped file only a stretch at a time is held in memory.
-
-        Args:
-            nodes: Numbers of the nodes; in ascending order it is quickest.
+        Of a mapped file only a stretch at a time is held in memory; nodes in ascending
+        order are quickest.
         """
         if not isinstance(self.x, CSRArrays):
             return torch.from_numpy(gather_rows(self.x, nodes)).to(self.dtype)

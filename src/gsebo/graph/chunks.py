@@ -104,14 +104,8 @@ def chunks(
 ) -> Iterator[Chunk]:
     """Go through all nodes of a graph.
 
-    What was read from files is let go before the next chunk.
-
-    Args:
-        arrays: The graph.
-        self_loops: Whether nodes have an entry on the diagonal.
-        edges_per_chunk: Edges and targets of a chunk at most. A node with more edges is
-            a chunk of its own.
-        device: Where the chunks are used.
+    A chunk has so many edges and targets at most; a node with more edges is a chunk of
+    its own. What was read from files is let go before the next chunk.
     """
     begin = 0
     while begin < arrays.num_nodes:
@@ -122,12 +116,7 @@ def chunks(
 
 
 def edges_within(memory: int, edge_bytes: int) -> int:
-    """Edges per chunk, at least one.
-
-    Args:
-        memory: Bytes to stay within.
-        edge_bytes: What is computed for an edge, its source and that one's self-loop.
-    """
+    """Edges per chunk, at least one, with so many bytes computed for each."""
     # Half of it: the allocator does not give back at once what was freed.
     possible = memory // (2 * (_INDEX_BYTES + edge_bytes))
     return min(max(possible, 1), _MOST_EDGES)

@@ -26,13 +26,7 @@ _ALWAYS_FITS = 2**24
 
 
 def require_used_columns(columns: int, stored: int, what: str) -> None:
-    """Raise if sparse features claim columns in which there can be hardly anything.
-
-    Args:
-        columns: How many they claim.
-        stored: How many numbers they hold.
-        what: What claims them, for the message.
-    """
+    """Raise if sparse features claim columns in which there can be hardly anything."""
     most = max(_FEW_COLUMNS, _MOST_COLUMNS_PER_ENTRY * stored)
     if columns > most:
         weights = in_words(4 * columns)
@@ -46,11 +40,7 @@ def require_used_columns(columns: int, stored: int, what: str) -> None:
 def require_features(x: object, *, floating: bool = True) -> Tensor:
     """Return a feature matrix after checking that it can be read without harm.
 
-    Whether its numbers are finite is not looked at.
-
-    Args:
-        x: What a user calls features.
-        floating: Whether whole numbers and truth values are refused.
+    Whether its numbers are finite is not looked at; ``floating`` refuses whole ones.
     """
     if not isinstance(x, Tensor):
         raise InvalidInput(f"expected x as a tensor, got {type(x).__name__}.")
@@ -98,15 +88,7 @@ def require_numbers(tensor: Tensor, name: str) -> None:
 
 
 def whole_numbers(data: Graph, key: str) -> NDArray[Any]:
-    """Return classes, truth values, names or ends of edges of a graph as an array.
-
-    Args:
-        data: What a user calls a graph.
-        key: Which of its fields.
-
-    Raises:
-        InvalidInput: It is no dense tensor of whole numbers or truth values.
-    """
+    """Return classes, truth values, names or ends of edges of a graph as an array."""
     value = data.get(key)
     if not isinstance(value, Tensor):
         raise InvalidInput(f"expected {key} as a tensor, got {type(value).__name__}.")
@@ -144,14 +126,7 @@ def _require_sound_rows(x: Tensor) -> None:
 def fault_of_rows(
     starts: Tensor, columns: Tensor, stored: int, num_columns: int
 ) -> tuple[str, str] | None:
-    """Which part of a sparse matrix is wrong, and what was expected; None if sound.
-
-    Args:
-        starts: Where each row begins, and where the last ends, integers.
-        columns: Column of each stored number, integers.
-        stored: How many numbers are stored.
-        num_columns: Number of columns.
-    """
+    """Which part of a sparse matrix is wrong, and what was expected; None if sound."""
     rising = not bool((starts[1:] < starts[:-1]).any())
     if int(starts[0]) != 0 or int(starts[-1]) != stored or not rising:
         return "indptr", f"expected them to rise from 0 to the {stored} stored numbers"

@@ -26,11 +26,7 @@ from gsebo.errors import InvalidInput
 
 @final
 class ScratchFolder:
-    """A new folder among the system's temporary files; it goes when this object does.
-
-    Attributes:
-        path: The folder.
-    """
+    """A new folder among the system's temporary files; it goes with this object."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="gsebo-"))
@@ -66,13 +62,7 @@ def stretches(offsets: Array, length: int = STRETCH) -> Iterator[slice]:
 
 
 def gather_rows(array: Array, rows: Array, length: int = STRETCH) -> Array:
-    """Copy some rows of an array that may lie in a file.
-
-    Args:
-        array: ``[rows, ...]``.
-        rows: Their numbers, ascending.
-        length: Bytes of the file to hold at a time.
-    """
+    """Copy some ascending rows of an array that may lie in a file, piece by piece."""
     if getattr(array, "_mmap", None) is None:
         copied: Array = array[rows]
         return copied
@@ -87,14 +77,7 @@ def gather_rows(array: Array, rows: Array, length: int = STRETCH) -> Array:
 class ScratchTable:
     """A matrix that is written from top to bottom and then read by rows.
 
-    The file has no name: it is gone with the table, however the process ends.
-
-    Args:
-        rows: Number of rows.
-        width: Number of columns.
-        dtype: Type of the numbers.
-        in_file: Whether they lie in a file.
-        folder: Where; the system's folder for temporary files by default.
+    Its file, if any, has no name: it is gone with the table, however the process ends.
 
     Raises:
         InvalidInput: The folder has no room for it.

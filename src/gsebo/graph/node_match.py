@@ -68,9 +68,7 @@ class NodeKeys:
     """What the nodes of a graph are known by.
 
     Attributes:
-        num_nodes: Number of nodes.
-        row_hash: Hash of each row of features, int64 ``[nodes]``, or ``None`` where
-            nobody kept it.
+        row_hash: Hash of each row of features, int64 ``[nodes]``, if anybody kept it.
         node_id: The user's own name of each node, int64 ``[nodes]``, if there are any.
     """
 
@@ -95,14 +93,11 @@ class NodeKeys:
         return cls(int(data.num_nodes), hashes, node_ids(data))
 
     def find(self, others: NodeKeys) -> Tensor:
-        """Find the nodes of another graph among these.
+        """Find the nodes of another graph among these, -1 where there is none.
 
         By ``node_id`` where both graphs have it. Otherwise by position, where a node
         whose features are not those of the node here is another one; without hashes
         the position alone decides.
-
-        Returns:
-            For each of the others the node here or -1, int64 ``[others]``.
         """
         if self.node_id is not None and others.node_id is not None:
             order = torch.argsort(self.node_id)
@@ -134,15 +129,9 @@ def node_ids(data: Graph) -> Tensor | None:
 
 
 def find_edges(edge_index: Tensor, num_nodes: int, wanted: Tensor) -> Tensor:
-    """Find pairs of nodes among the edges of a graph.
+    """Number of each pair of nodes among canonical edges, or -1, int64 ``[pairs]``.
 
-    Args:
-        edge_index: Its edges in canonical order, ``[2, edges]``.
-        num_nodes: Number of its nodes.
-        wanted: Pairs of its nodes, each -1 where it has none, ``[2, pairs]``.
-
-    Returns:
-        The number of each pair's edge or -1, int64 ``[pairs]``.
+    A node of a pair that the graph does not have is -1.
     """
     keys = edge_index[1] * num_nodes + edge_index[0]
     pairs = wanted[1] * num_nodes + wanted[0]
@@ -160,16 +149,8 @@ def find_entries(
 ) -> Tensor:
     """Find the edges and self-loops of a graph among those of another.
 
-    Args:
-        edge_index: Edges of the other one in canonical order, ``[2, edges]``.
-        num_nodes: Number of nodes of the other one.
-        graph: Where to find an entry for.
-        node: Which node of the other one each of its nodes is, or -1, ``[nodes]``.
-        self_loops: Whether both have a self-loop for every node after their edges.
-
-    Returns:
-        For each edge, and then for each self-loop if there are any, the number of the
-        other's entry or -1, int64 ``[entries]``.
+    ``node`` says which node of the other one each node is, or -1. For each edge, and
+    then for each self-loop if there are any, the number of the other's entry or -1.
     """
     entry = find_edges(edge_index, num_nodes, node[graph.edge_index.cpu()])
     if not self_loops:

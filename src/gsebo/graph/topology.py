@@ -19,10 +19,6 @@ class Topology:
 
     Entry order: the canonical edges first, then (where there are any) the self-loops in
     node order. PyG layers that add self-loops send their messages in the same order.
-
-    Attributes:
-        pattern: Positions of the entries.
-        graph: The canonical graph that was laid out.
     """
 
     pattern: Pattern
@@ -80,22 +76,13 @@ class Topology:
 
 
 class Propagation(NamedTuple):
-    """Entries with their strengths.
-
-    Attributes:
-        pattern: Positions, rows = targets and columns = sources.
-        strengths: ``[entries]`` or ``[layers, entries]``.
-    """
+    """Entries with their strengths, ``[entries]`` or ``[layers, entries]``."""
 
     pattern: Pattern
     strengths: Tensor
 
     def at(self, graph: CanonicalGraph) -> tuple[Tensor, Tensor]:
-        """Strengths on the edges of ``graph`` and on the self-loops, 0 where absent.
-
-        Returns:
-            ``[..., edges]`` and ``[..., nodes]``.
-        """
+        """Strengths on the edges of ``graph`` and on the self-loops, 0 where absent."""
         size = graph.num_nodes
         nodes = torch.arange(size, device=self.pattern.device)
         source, target = graph.edge_index.to(self.pattern.device)
@@ -119,12 +106,9 @@ class Propagation(NamedTuple):
     def stored(self, smallest: float, *, self_loops: bool) -> Propagation:
         """The same in the order of a `Topology`: edges first and then the loops.
 
-        Of a complete pattern only the entries that count are kept. Those of any other
-        stay, whatever they count: attention is over all that are there.
-
-        Args:
-            smallest: What counts less than this, in every layer, is left out.
-            self_loops: Whether to hold a loop for every node, whatever it counts.
+        Of a complete pattern only the entries that count, in some layer, are kept.
+        Those of any other stay, whatever they count: attention is over all that are
+        there.
         """
         pattern, size = self.pattern, self.pattern.num_rows
         if isinstance(pattern, CompletePattern):

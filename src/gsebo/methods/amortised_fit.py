@@ -39,8 +39,8 @@ from gsebo.nn import Backbone
 from gsebo.nn.base import Features
 from gsebo.sparse import Pattern
 from gsebo.structure import AmortisedStrength, Fixed, Predictions, Structure
-from gsebo.structure.amortised import AmortisedInParts
-from gsebo.structure.in_parts import VanillaInParts
+from gsebo.structure.amortised import BatchedAmortisedStrength
+from gsebo.structure.base import BatchedFixed
 from gsebo.training import (
     LoopSettings,
     Member,
@@ -281,7 +281,7 @@ class OnBatches(AmortisedFit):
         self.backbone, self.alone = backbone, alone
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(run.seed)
-            parts = AmortisedInParts(
+            parts = BatchedAmortisedStrength(
                 method.make_structure(), arrays, backbone.num_propagations, run.device
             )
         self.structure = parts.structure
@@ -302,7 +302,7 @@ class OnBatches(AmortisedFit):
             graph,
             sampler=RowSampler(arrays, size, run.seed, all_rows=self._all_rows),
             backbone=alone,
-            structure=VanillaInParts(),
+            structure=BatchedFixed(),
             batches_per_step=1,
         )
 

@@ -19,7 +19,7 @@ from gsebo.graph.mapped import ScratchFolder, release
 from gsebo.loader.registry import make_sampler
 from gsebo.loader.sampler import Sampler
 from gsebo.nn import Backbone
-from gsebo.structure.in_parts import StructureInParts
+from gsebo.structure.base import BatchedStructure
 from gsebo.training.batches import BatchedGraph, Nodes
 from gsebo.training.outer_step import OuterStep
 
@@ -49,7 +49,7 @@ def batched_graph(
     estimator: Batched,
     arrays: GraphArrays,
     backbone: Backbone,
-    structure: StructureInParts,
+    structure: BatchedStructure,
     run: Run,
 ) -> BatchedGraph:
     """Get ready to draw batches of a graph, as an estimator's parameters say."""

@@ -48,8 +48,7 @@ from gsebo.model.large import LargeModel
 from gsebo.nn import Backbone
 from gsebo.schema import Count
 from gsebo.structure import Structure, make_structure
-from gsebo.structure.edge_strength import InitialStrength
-from gsebo.structure.in_parts import EdgesInParts
+from gsebo.structure.edge_strength import BatchedEdgeStrength, InitialStrength
 from gsebo.training import (
     Folds,
     LoopSettings,
@@ -244,7 +243,7 @@ class GSEBO(GraphClassifier):
     ) -> Progress:
         layers = backbone.num_propagations if self.per_layer else None
         loops = self.learn_self_loops and backbone.self_loops
-        structure = EdgesInParts(layers=layers, learn_self_loops=loops)
+        structure = BatchedEdgeStrength(layers=layers, learn_self_loops=loops)
         graph = batched_graph(self, arrays, backbone, structure, run)
         assert arrays.train is not None and arrays.val is not None
         masks = Graph(val_mask=torch.from_numpy(np.array(arrays.val)))

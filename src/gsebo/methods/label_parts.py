@@ -44,12 +44,8 @@ def deal(data: Graph, num_folds: int, seed: int) -> list[Fold]:
 
     Every node of a class with at least two labelled nodes is held out once; the only
     node of a class never is, so that every class can be learned. What is not held out
-    is divided, class by class, in the proportion of the given masks.
-
-    Args:
-        data: A validated graph.
-        num_folds: At most how many; folds without any node are left out.
-        seed: Of the shuffling.
+    is divided, class by class, in the proportion of the given masks. Folds without any
+    node are left out.
     """
     labelled = (data.train_mask | data.val_mask).nonzero().squeeze(-1).cpu()
     share = float(data.train_mask.sum()) / len(labelled)
@@ -94,12 +90,7 @@ LabelUse = Literal["folds", "cross", "fixed"]
 
 
 class LabelParts(NamedTuple):
-    """Labelled nodes by their use, one set for each network.
-
-    Attributes:
-        inner: Nodes that the weights are trained on.
-        outer: Nodes that judge the structure.
-    """
+    """Nodes that each network learns from, and nodes that judge the structure."""
 
     inner: list[Tensor]
     outer: list[Tensor]

@@ -13,7 +13,7 @@ from gsebo.graph import Topology, canonicalise
 from gsebo.graph.graph import Graph
 from gsebo.nn import Backbone, make_backbone
 from gsebo.sparse import make_features
-from gsebo.structure import Ground, Structure
+from gsebo.structure import GraphContext, Structure
 from gsebo.training import NodeClassification, Task
 
 
@@ -92,10 +92,6 @@ class PreparedGraph:
     """A validated graph on its device, in the form that networks read.
 
     What does not depend on the seed is made once and shared by all problems on it.
-
-    Args:
-        data: The user's graph; it is not changed.
-        device: Where to compute.
     """
 
     def __init__(self, data: Graph, device: torch.device) -> None:
@@ -133,14 +129,7 @@ def make_task(
     weight_decay: float,
     seed: int,
 ) -> Task:
-    """Build the network for a graph, with weights drawn by the seed.
-
-    Args:
-        prepared: The graph.
-        network: Which network.
-        weight_decay: Of the training loss.
-        seed: Of the initial weights and of everything random in training.
-    """
+    """Build the network for a graph, with weights drawn by the seed."""
     data, device = prepared.data, prepared.device
     classes = num_classes(data)
     with torch.random.fork_rng(devices=[]):
@@ -170,23 +159,16 @@ def make_problem(
     seed: int,
     candidate: Tensor | None = None,
 ) -> NodeClassification:
-    """Lay the network and the structure over a graph.
+    """Lay the network and the structure, whose parameters are made here, over a graph.
 
-    Args:
-        prepared: The graph.
-        network: Which network.
-        structure: Strengths; its parameters are created here.
-        outer_nodes: Nodes of the outer loss.
-        weight_decay: Of the inner loss.
-        seed: Of the initial weights and of the dropout masks.
-        candidate: Which edges are not the user's but may become part of the graph.
+    ``candidate`` says which edges are not the user's but may become part of the graph.
     """
     task = make_task(prepared, network, weight_decay=weight_decay, seed=seed)
     start = task.backbone.initial_strength(task.graph.pattern).detach()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         structure.setup(
-            Ground(
+            GraphContext(
                 graph=task.graph,
                 start=start,
                 num_layers=task.backbone.num_propagations,

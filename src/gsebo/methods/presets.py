@@ -77,12 +77,6 @@ def preset_parameters(
     """Parameters of a preset for a fit; none where no rule holds.
 
     Options of the backbone are put together, everything else is replaced.
-
-    Args:
-        preset: Its name.
-        backbone: Name of the backbone.
-        method: Name of the method.
-        dataset: Name of the dataset; rules for a dataset need it.
     """
     parameters: dict[str, Any] = {}
     for rule in lookup("preset", preset, presets()):

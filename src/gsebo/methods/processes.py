@@ -10,11 +10,7 @@ from gsebo.methods.parameters import SklearnEstimator
 
 
 def require_shareable(estimator: SklearnEstimator) -> None:
-    """Raise if several processes were started and cannot share the fit.
-
-    Args:
-        estimator: With parameters that are valid for one process.
-    """
+    """Raise if several processes were started and cannot share the fit."""
     place = launched()
     if place is None or place.size == 1:
         return

@@ -41,11 +41,8 @@ def outer_and_stopping_nodes(
 ) -> tuple[Tensor, Tensor]:
     """Split the validation nodes by their use.
 
-    Args:
-        data: The graph.
-        stop_on: ``"val"``: all validation nodes serve the outer loss and decide when to
-            stop; ``"holdout"``: a random half each.
-        seed: Of the halves.
+    Of ``"val"`` all serve the outer loss and decide when to stop, of ``"holdout"`` a
+    random half each.
     """
     nodes = data.val_mask.nonzero().squeeze(-1).cpu()
     if stop_on == "val":
@@ -99,17 +96,7 @@ def work_of(problem: NodeClassification | Task) -> int:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How weights are trained, and which step is kept.
-
-    Attributes:
-        weight_decay: λ of the penalty λ/2 ‖W‖².
-        optimizer: Makes the steps.
-        steps_per_evaluation: Steps between two looks at the validation nodes.
-        max_training_steps: Number of steps in all.
-        patience: Looks without a better one before stopping.
-        select_by: Which look is the best.
-        stop_on: Which validation nodes decide.
-    """
+    """How weights are trained, and which evaluation is kept."""
 
     weight_decay: float
     optimizer: Optimizer
@@ -141,14 +128,8 @@ def train_on_fixed_structure(
 ) -> list[Outcome]:
     """Train the weights on a graph that stays as it is.
 
-    Args:
-        data: The user's graph.
-        runs: One for each seed.
-        network: Which network.
-        schedule: How to train it.
-        graph: Edges ``[2, E]`` to use instead of the user's, in any order.
-        strengths: Of the entries of that graph, edges in canonical order and then the
-            loops, instead of the vanilla ones.
+    In place of the user's edges it may have others, ``[2, E]`` in any order, with
+    strengths for the edges in canonical order and then the loops.
     """
     prepared = PreparedGraph(data, runs[0].device)
     ground = prepared if graph is None else prepared.with_edges(graph)
@@ -190,17 +171,9 @@ def train_jointly(
     weight_steps: int = 1,
     in_turns: bool = False,
 ) -> list[Outcome]:
-    """Train weights and a structure together.
+    """Train weights and a structure together; ``make`` lays it over a task.
 
-    Args:
-        data: The user's graph.
-        runs: One for each seed.
-        network: Which network.
-        schedule: How to train it.
-        make: Lays the structure over a task.
-        structure_optimizer: Makes the steps of the structure, if it learns by gradient.
-        weight_steps: As in :func:`~gsebo.training.train_together`.
-        in_turns: As there.
+    The rest is as in :func:`~gsebo.training.train_together`.
     """
     prepared = PreparedGraph(data, runs[0].device)
     problems = []
@@ -245,11 +218,7 @@ class EpochClassifier(GraphClassifier):
     select_by: SelectBy = "loss"
 
     def schedule(self, optimizer: Optimizer | None = None) -> Schedule:
-        """How the parameters say that weights are trained.
-
-        Args:
-            optimizer: Used instead of the one that the parameters name.
-        """
+        """How the parameters, or another optimizer, say that weights are trained."""
         return Schedule(
             weight_decay=self.weight_decay,
             optimizer=optimizer or make_optimizer(self.inner_optimizer, self.inner_lr),

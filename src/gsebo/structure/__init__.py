@@ -7,7 +7,7 @@ from gsebo.lazy import make_lazy
 if TYPE_CHECKING:
     from gsebo.structure.amortised import AmortisedStrength as AmortisedStrength
     from gsebo.structure.base import Fixed as Fixed
-    from gsebo.structure.base import Ground as Ground
+    from gsebo.structure.base import GraphContext as GraphContext
     from gsebo.structure.base import Predictions as Predictions
     from gsebo.structure.base import Structure as Structure
     from gsebo.structure.edge_strength import EdgeStrength as EdgeStrength

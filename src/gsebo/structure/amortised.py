@@ -25,7 +25,14 @@ from gsebo.graph.chunks import features_of
 from gsebo.graph.mapped import gather_rows
 from gsebo.graph.topology import Topology
 from gsebo.sparse import Pattern, SparseFeatures, sddmm
-from gsebo.structure.base import Ground, Normalise, Predictions, Structure
+from gsebo.structure.base import (
+    BatchContext,
+    BatchedStructure,
+    GraphContext,
+    Normalise,
+    Predictions,
+    Structure,
+)
 from gsebo.structure.evidence import (
     Features,
     FeatureWeights,
@@ -34,7 +41,6 @@ from gsebo.structure.evidence import (
     evidence_columns,
     evidence_of,
 )
-from gsebo.structure.in_parts import PartGround, StructureInParts
 
 _PREDICTORS = 2
 _PER_PREDICTOR = 3
@@ -52,14 +58,7 @@ class Agreements:
         self._seen: list[tuple[Topology, Tensor, Tensor]] = []
 
     def of(self, graph: Topology, state: Predictions | None, like: Tensor) -> Tensor:
-        """Agreement and confidence, ``[edges, numbers]``.
-
-        Args:
-            graph: The entries.
-            state: Class probabilities of its nodes by two predictors; without any, all
-                numbers are zero.
-            like: Gives device and type.
-        """
+        """Agreement and confidence of predictions, ``[edges, numbers]``, or zeros."""
         if state is None:
             return like.new_zeros(graph.num_edges, NUM_AGREEMENTS)
         return torch.cat([self._columns(graph, one) for one in state], dim=-1)
@@ -146,7 +145,7 @@ class AmortisedStrength(Structure):
         self._agreements = Agreements()
         self._places: Tensor | None = None
 
-    def setup(self, ground: Ground) -> None:
+    def setup(self, ground: GraphContext) -> None:
         """Gather the evidence; draw the hidden layer by torch's seed."""
         graph, features = ground.graph, ground.features
         self._normalise = ground.normalise
@@ -167,10 +166,7 @@ class AmortisedStrength(Structure):
     def measure(self, raw: Tensor, num_layers: int) -> None:
         """Find the units of the evidence; draw the hidden layer by torch's seed.
 
-        Args:
-            raw: Evidence of edges, ``[edges, columns]``, and whether each is a
-                candidate.
-            num_layers: Number of propagations of the network.
+        Of ``raw``, ``[edges, columns]``, the last column says which are candidates.
         """
         # Of no edges at all, the mean would not be a number.
         measured = raw if len(raw) > 0 else raw.new_zeros(1, raw.shape[1])
@@ -182,13 +178,9 @@ class AmortisedStrength(Structure):
         self._make_scorer(num_layers, raw)
 
     def restore(self, tensors: dict[str, Tensor], normalise: Normalise) -> None:
-        """Take what was learned on a graph, to score others.
+        """Take the ``state_dict`` of what was learned on a graph, to score others.
 
         Only ``evidence_of``, ``weights`` and ``strengths`` can be asked then.
-
-        Args:
-            tensors: As ``state_dict`` of a structure that was laid over a graph.
-            normalise: The network's own propagation of a weighted graph.
         """
         self._normalise = normalise
         for name in ("centre", "scale", "mean", "spread"):
@@ -199,14 +191,7 @@ class AmortisedStrength(Structure):
     def forms(
         self, num_features: int, num_layers: int, dtype: torch.dtype, *, centred: bool
     ) -> dict[str, Form]:
-        """What :meth:`restore` needs, by name.
-
-        Args:
-            num_features: Number of columns of the features.
-            num_layers: Number of propagations of the network.
-            dtype: Of all numbers.
-            centred: Whether the features of the fit were dense, and had a centre.
-        """
+        """What :meth:`restore` needs, by name; dense features have a centre."""
         lead = (num_layers,) if self.per_layer else ()
         width, channels = self.num_inputs, self._channels
         units = (len(self.columns) + 1,)
@@ -230,13 +215,8 @@ class AmortisedStrength(Structure):
         self.shift = nn.Parameter(like.new_zeros(*lead, 1, channels))
         self.output = nn.Parameter(like.new_zeros(*lead, channels, 1))
 
-    def over(self, ground: PartGround, raw: Tensor) -> AmortisedStrength:
-        """The same function on a part of the graph that it was measured on.
-
-        Args:
-            ground: The part.
-            raw: Evidence of its edges, as :meth:`measure` got it.
-        """
+    def over(self, ground: BatchContext, raw: Tensor) -> AmortisedStrength:
+        """The same function on a part of the graph that it was measured on."""
         part = AmortisedStrength(
             scorer_channels=self._channels,
             per_layer=self.per_layer,
@@ -264,14 +244,7 @@ class AmortisedStrength(Structure):
         *,
         normalised: bool = True,
     ) -> Tensor:
-        """Return the strengths, ``[entries]`` or ``[layers, entries]``.
-
-        Args:
-            graph: The entries.
-            state: Class probabilities by two predictors; without, the function goes by
-                the rest.
-            normalised: False gives the weights of the edges instead, ``[..., edges]``.
-        """
+        """Return the strengths, or the weights of the edges before normalisation."""
         own: Tensor | None = self.own if self.residual else None
         if own is not None and self._places is not None:
             own = own.index_select(-1, self._places)
@@ -288,12 +261,8 @@ class AmortisedStrength(Structure):
     ) -> Tensor:
         """Weights of the edges of any graph, ``[..., edges]``.
 
-        Args:
-            graph: The entries.
-            evidence: Of its edges, as :meth:`evidence_of` gives it.
-            candidate: Which edges are candidates.
-            state: Class probabilities of its nodes by two predictors.
-            own: What single edges have beside the function, ``[..., edges]``.
+        The evidence is that of :meth:`evidence_of`; ``own`` is what single edges have
+        beside the function.
         """
         inputs = [evidence, self._agreements.of(graph, state, evidence)]
         hidden = torch.tanh(torch.cat(inputs, dim=-1) @ self.hidden + self.shift)
@@ -305,13 +274,7 @@ class AmortisedStrength(Structure):
     def strengths(
         self, pattern: Pattern, weights: Tensor, normalise: Normalise | None = None
     ) -> Tensor:
-        """From the weights of edges to the strengths of all entries.
-
-        Args:
-            pattern: The entries.
-            weights: Of the edges, ``[..., edges]``.
-            normalise: In place of the network's own.
-        """
+        """From the weights of edges to the strengths of all entries."""
         normalise = self._normalise if normalise is None else normalise
         loops = weights.new_ones(
             *weights.shape[:-1], pattern.num_entries - weights.shape[-1]
@@ -358,7 +321,6 @@ class AmortisedStrength(Structure):
         self._agreements.forget()
 
     def project(self, outer: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Take off a share of what was learned; everything is allowed."""
         kept = {"own": 1 - self.shrinkage}
         kept |= dict.fromkeys(("hidden", "output"), 1 - self.scorer_decay)
         return {name: leaf * kept.get(name, 1) for name, leaf in outer.items()}
@@ -383,16 +345,10 @@ _SHARED = ("hidden", "shift", "output")
 
 
 @final
-class AmortisedInParts(StructureInParts):
-    """One function for all edges, and what each has of its own beside it.
+class BatchedAmortisedStrength(BatchedStructure):
+    """One function for all edges of a graph that is read in parts.
 
     The hidden layer is drawn by torch's seed.
-
-    Args:
-        structure: The function, before it is laid over any graph.
-        arrays: The whole graph.
-        num_layers: Number of propagations of the network.
-        device: Where to compute.
     """
 
     def __init__(
@@ -418,12 +374,10 @@ class AmortisedInParts(StructureInParts):
             self._all = self._sample(np.arange(arrays.num_edges), device)
 
     def shared(self) -> dict[str, Tensor]:
-        """The parameters of the function."""
         named = dict(self.structure.named_parameters())
         return {name: named[name].detach().clone() for name in _SHARED}
 
-    def over(self, ground: PartGround) -> Structure:
-        """Gather the evidence of the edges of a part."""
+    def over(self, ground: BatchContext) -> Structure:
         if self._all is not None:
             return self.structure.over(ground, self._all[ground.edges])
         edges = ground.graph.graph.edge_index
@@ -431,7 +385,6 @@ class AmortisedInParts(StructureInParts):
         return self.structure.over(ground, raw)
 
     def project(self, outer: dict[str, Tensor], start: Tensor) -> dict[str, Tensor]:
-        """Take off a share of what was learned; everything is allowed."""
         return self.structure.project(outer)
 
     def _raw(self, features: Features, edges: Tensor, nodes: Tensor) -> Tensor:

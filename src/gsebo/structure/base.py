@@ -1,4 +1,8 @@
-"""What a structure is: something learnable that says how much each entry counts."""
+"""What a structure is: something learnable that says how much each entry counts.
+
+On batches, what all edges share is read whole at every step. What each entry has of its
+own is kept in a table, of which a step reads and changes only the entries that it met.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -19,7 +23,7 @@ Predictions = Sequence[Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class Ground:
+class GraphContext:
     """What a structure is laid over.
 
     Attributes:
@@ -49,16 +53,14 @@ class Structure(nn.Module, ABC):
     """
 
     @abstractmethod
-    def setup(self, ground: Ground) -> None:
+    def setup(self, ground: GraphContext) -> None:
         """Create the parameters for a graph."""
 
     @abstractmethod
     def forward(self, graph: Topology, state: Predictions | None = None) -> Tensor:
         """Return the strengths, ``[entries]`` or ``[layers, entries]``.
 
-        Args:
-            graph: The entries.
-            state: What is predicted of the nodes so far, for structures that use it.
+        ``state`` is what is predicted of the nodes so far, for structures that use it.
         """
 
     @abstractmethod
@@ -89,8 +91,7 @@ class Fixed(Structure):
         super().__init__()
         self._given = strengths
 
-    def setup(self, ground: Ground) -> None:
-        """Keep the strengths."""
+    def setup(self, ground: GraphContext) -> None:
         start, num_layers = ground.start, ground.num_layers
         given = self._given
         if given is None:
@@ -108,9 +109,89 @@ class Fixed(Structure):
         self.register_buffer("start", given.to(start))
 
     def forward(self, graph: Topology, state: Predictions | None = None) -> Tensor:
-        """Return the strengths, ``[entries]`` or ``[layers, entries]``."""
         return self.start
 
     def project(self, outer: dict[str, Tensor]) -> dict[str, Tensor]:
-        """There is nothing to project."""
+        return outer
+
+
+@dataclass(frozen=True, eq=False)
+class BatchContext:
+    """A part of a graph that a structure is laid over.
+
+    Attributes:
+        nodes: Numbers of its nodes in the whole graph, int64 ``[nodes]``.
+        edges: Numbers of its edges there, int64 ``[edges]``.
+        start: Strengths of the vanilla propagation of the whole graph, ``[entries]``.
+        scale: How many entries of the whole graph each stands for, ``[entries]``.
+        normalise: From weights ``[..., entries]`` to strengths, scaled as well.
+        places: Where the numbers of its own of each entry are among the ``at_hand``
+            ones, int64 ``[entries]`` or ``[edges]``.
+    """
+
+    graph: Topology
+    nodes: Tensor
+    edges: Tensor
+    features: Tensor | SparseFeatures
+    start: Tensor
+    scale: Tensor
+    normalise: Normalise
+    places: Tensor
+    at_hand: int
+
+    def zeros(self, layers: tuple[int, ...]) -> nn.Parameter:
+        """Stands for the numbers at hand, which come from outside; takes no room."""
+        zero = self.start.new_zeros(())
+        return nn.Parameter(zero.expand(*layers, self.at_hand))
+
+
+class BatchedStructure(ABC):
+    """What is learned, and what a part of the graph makes of it.
+
+    Attributes:
+        own: Name of the parameter with a number for each entry, all zero at first;
+            ``None`` where entries have nothing of their own.
+        layers: Its leading axes.
+        loops: Whether self-loops have such a number, too.
+    """
+
+    own: str | None
+    layers: tuple[int, ...] = ()
+    loops: bool = False
+
+    @abstractmethod
+    def shared(self) -> dict[str, Tensor]:
+        """What all entries share, before anything is learned."""
+
+    @abstractmethod
+    def over(self, ground: BatchContext) -> Structure:
+        """Lay the structure over a part.
+
+        Its parameters have the names of :meth:`shared` and ``own``.
+        """
+
+    @abstractmethod
+    def project(self, outer: dict[str, Tensor], start: Tensor) -> dict[str, Tensor]:
+        """Return the nearest allowed parameters, by vanilla strengths at hand."""
+
+    def units(self, start: Tensor) -> dict[str, Tensor]:
+        """What counts as one, as :meth:`gsebo.structure.Structure.units` says it."""
+        return {}
+
+
+@final
+class BatchedFixed(BatchedStructure):
+    """The network's own propagation: nothing is learned."""
+
+    own = None
+
+    def shared(self) -> dict[str, Tensor]:
+        return {}
+
+    def over(self, ground: BatchContext) -> Structure:
+        kept = Fixed()
+        kept.register_buffer("start", ground.start * ground.scale)
+        return kept
+
+    def project(self, outer: dict[str, Tensor], start: Tensor) -> dict[str, Tensor]:
         return outer

@@ -23,15 +23,8 @@ def nearest_neighbours(features: Tensor | SparseFeatures, k: int) -> Tensor:
     """Find the ``k`` other nodes whose features point most nearly the same way.
 
     Of equally similar nodes those with smaller numbers are taken. A node without
-    features has the similarity 0 to every other.
-
-    Args:
-        features: One row for each node, ``[nodes, channels]``.
-        k: Number of neighbours; all other nodes if there are fewer.
-
-    Returns:
-        Edges from every neighbour to the node that has found it, sorted by target and
-        source, int64 ``[2, nodes * k]``.
+    features has the similarity 0 to every other. The edges go from a neighbor to the
+    node that has found it, sorted by target and source, int64 ``[2, nodes * k]``.
     """
     num_nodes, channels = features.shape
     k = min(k, num_nodes - 1)

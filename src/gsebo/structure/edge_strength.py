@@ -14,7 +14,13 @@ from torch import Tensor, nn
 
 from gsebo.errors import InvalidInput
 from gsebo.graph.topology import Topology
-from gsebo.structure.base import Ground, Predictions, Structure
+from gsebo.structure.base import (
+    BatchContext,
+    BatchedStructure,
+    GraphContext,
+    Predictions,
+    Structure,
+)
 
 InitialStrength = Literal["vanilla", "uniform", "ones", "random"]
 
@@ -58,7 +64,7 @@ class EdgeStrength(Structure):
         self.learn_self_loops = learn_self_loops
         self.initial_strength = initial_strength
 
-    def setup(self, ground: Ground) -> None:
+    def setup(self, ground: GraphContext) -> None:
         """Start at the vanilla strengths, one parameter per learned entry."""
         graph, start = ground.graph, ground.start
         learned = graph.num_entries if self.learn_self_loops else graph.num_edges
@@ -101,7 +107,6 @@ class EdgeStrength(Structure):
         )
 
     def forward(self, graph: Topology, state: Predictions | None = None) -> Tensor:
-        """Return the strengths, ``[entries]`` or ``[layers, entries]``."""
         change: Tensor = self.change
         if self.owner is not None:
             change = change.index_select(-1, self.owner)
@@ -111,7 +116,6 @@ class EdgeStrength(Structure):
         return self.start + change
 
     def project(self, outer: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Clip every strength to [0, 1]."""
         return {"change": torch.clamp(outer["change"], self.lower, self.upper)}
 
     def units(self) -> dict[str, Tensor]:
@@ -128,3 +132,51 @@ def _pair_of_entry(graph: Topology) -> Tensor:
     pair = torch.cat([first, entry[graph.num_edges :]])
     number: Tensor = torch.unique(pair, return_inverse=True)[1]
     return number
+
+
+@final
+class BatchedEdgeStrength(BatchedStructure):
+    """One strength per entry, as :class:`~gsebo.structure.EdgeStrength`."""
+
+    own = "change"
+
+    def __init__(self, *, layers: int | None, learn_self_loops: bool) -> None:
+        self.layers = () if layers is None else (layers,)
+        self.loops = learn_self_loops
+
+    def shared(self) -> dict[str, Tensor]:
+        return {}
+
+    def over(self, ground: BatchContext) -> Structure:
+        return _EdgesOfBatch(ground, self.layers)
+
+    def project(self, outer: dict[str, Tensor], start: Tensor) -> dict[str, Tensor]:
+        return {"change": torch.clamp(outer["change"], -start, 1 - start)}
+
+    def units(self, start: Tensor) -> dict[str, Tensor]:
+        return {"change": start}
+
+
+@final
+class _EdgesOfBatch(Structure):
+    change: nn.Parameter
+
+    def __init__(self, ground: BatchContext, layers: tuple[int, ...]) -> None:
+        super().__init__()
+        self._ground = ground
+        self.change = ground.zeros(layers)
+
+    def setup(self, ground: GraphContext) -> None:
+        """Nothing: a part is laid out when it is made."""
+
+    def forward(self, graph: Topology, state: Predictions | None = None) -> Tensor:
+        ground = self._ground
+        change = self.change.index_select(-1, ground.places)
+        missing = ground.start.numel() - change.shape[-1]
+        if missing:
+            change = nn.functional.pad(change, (0, missing))
+        return (ground.start + change) * ground.scale
+
+    def project(self, outer: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Not asked of a part."""
+        return outer

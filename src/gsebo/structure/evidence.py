@@ -119,16 +119,8 @@ def common_columns(
     """Count the columns that two rows of a square matrix share, for many pairs.
 
     It reads nothing as long as the matrix but the matrix itself, which may lie in
-    files.
-
-    Args:
-        indptr: Where each row begins.
-        columns: Sorted in each row.
-        first: Numbers of rows.
-        second: The others of each pair.
-        count: Where the numbers of shared columns are written.
-        share: Where the sums over shared columns of 1 / length of the row of the same
-            number are written.
+    files. To ``share`` go sums over the shared columns of 1 / length of the row of the
+    same number.
     """
     work = 8 * (len(columns) // max(len(indptr) - 1, 1) + 1) * len(first)
     run_kernel(_COMMON_COLUMNS, work, indptr, columns, first, second, count, share)
@@ -247,22 +239,16 @@ class SeenEdges(ABC):
 @final
 @dataclass(frozen=True, eq=False)
 class WholeGraphEdges(SeenEdges):
-    """Edges between the nodes of a graph that is laid out whole.
-
-    Attributes:
-        given: Edges of the user's graph, without self-loops.
-    """
+    """Edges between the nodes of a graph whose ``given`` edges are laid out whole."""
 
     given: Pattern
 
     @cached_property
     def degree(self) -> Tensor:
-        """Entries of each row."""
         return self.given.row_counts.to(self.features.dtype)
 
     @cached_property
     def common_neighbours(self) -> tuple[Tensor, Tensor]:
-        """Of both ends, in the user's graph."""
         indptr, columns, _ = self.given.to("cpu").arrays
         found = torch.empty(2, self.source.numel(), dtype=self.features.dtype)
         ends = (end.cpu().numpy() for end in (self.target, self.source))
@@ -274,25 +260,18 @@ class WholeGraphEdges(SeenEdges):
 @final
 @dataclass(frozen=True, eq=False)
 class PartOfGraphEdges(SeenEdges):
-    """Edges between some nodes of a graph whose arrays may lie in files.
-
-    Attributes:
-        arrays: The whole graph.
-        nodes: Which of its nodes are at hand, int64 ``[nodes]``.
-    """
+    """Edges between some nodes of a graph whose arrays may lie in files."""
 
     arrays: GraphArrays
     nodes: Tensor
 
     @cached_property
     def degree(self) -> Tensor:
-        """Edges into each node in the whole graph."""
         found = torch.from_numpy(self.arrays.degree(self.nodes.cpu().numpy()))
         return found.to(self.features.device, self.features.dtype)
 
     @cached_property
     def common_neighbours(self) -> tuple[Tensor, Tensor]:
-        """Of both ends, in the whole graph."""
         nodes = self.nodes.cpu()
         ends = torch.stack([nodes[self.source.cpu()], nodes[self.target.cpu()]])
         count, share = _common_neighbours(self.arrays, ends, self.features.dtype)
@@ -325,12 +304,7 @@ _OURS = tuple(EVIDENCE)
 
 @torch.no_grad()
 def evidence_of(edges: SeenEdges, columns: Sequence[str] = _OURS) -> Tensor:
-    """Evidence of edges, not yet scaled, ``[edges, columns]``.
-
-    Args:
-        edges: The edges.
-        columns: Names of ``EVIDENCE``.
-    """
+    """Evidence of edges, not yet scaled, ``[edges, columns]``."""
     if not columns:
         kind, device = edges.features.dtype, edges.features.device
         return torch.empty(edges.source.numel(), 0, dtype=kind, device=device)

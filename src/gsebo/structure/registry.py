@@ -23,13 +23,7 @@ STRUCTURES: Registry[type["Structure"]] = Registry(
 def make_structure(
     structure: "str | type | Structure", **options: object
 ) -> "Structure":
-    """Build a structure from a name or a class; an instance is copied.
-
-    Args:
-        structure: A name of ``STRUCTURES``, a class, or an instance, which has its own
-            options.
-        options: Arguments for those constructors that take them.
-    """
+    """Build a structure from a name or a class, with options; an instance is copied."""
     # Not at the top: the names are to be read without torch.
     from gsebo.structure.base import Structure
 

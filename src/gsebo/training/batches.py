@@ -35,8 +35,7 @@ from gsebo.loader.prefetch import ahead, side_by_side
 from gsebo.loader.sampler import BoundSampler
 from gsebo.nn.base import Backbone
 from gsebo.sparse import Pattern
-from gsebo.structure.base import Predictions
-from gsebo.structure.in_parts import PartGround, StructureInParts
+from gsebo.structure.base import BatchContext, BatchedStructure, Predictions
 from gsebo.training.history import Progress
 from gsebo.training.networks import Division, Source, StateAt
 from gsebo.training.outer_step import Found, OuterStep
@@ -79,7 +78,7 @@ class BatchedGraph:
     arrays: GraphArrays
     sampler: BoundSampler
     backbone: Backbone
-    structure: StructureInParts
+    structure: BatchedStructure
     weight_decay: float
     seed: int
     device: torch.device
@@ -160,7 +159,7 @@ class BatchedGraph:
         on it, it pays to write down their kernel calls.
         """
         places = torch.searchsorted(ids, self.own_entries(part)).to(self.device)
-        ground = PartGround(
+        ground = BatchContext(
             graph=part.graph,
             nodes=part.nodes,
             edges=self._edges(part).to(self.device),

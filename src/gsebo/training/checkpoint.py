@@ -39,12 +39,7 @@ _KINDS: tuple[_Kind, ...] = get_args(_Kind)
 
 
 class TableFacts(Record, frozen=True, kw_only=True):
-    """Which table a checkpoint means.
-
-    Attributes:
-        folder: Name of the folder that it lies in, beside the checkpoint.
-        columns: Checksum of each column's file.
-    """
+    """Which table a checkpoint means: a folder beside it, and checksums of columns."""
 
     folder: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.%+-]{0,250}$")]
     columns: dict[Name, Sha256]
@@ -56,11 +51,7 @@ Tables = dict[_Kind, TableFacts]
 
 @final
 class CheckpointTables:
-    """Tables that belong to one checkpoint.
-
-    Args:
-        path: The file of the checkpoint.
-    """
+    """Tables that belong to the checkpoint in one file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -70,9 +61,6 @@ class CheckpointTables:
         """Write the tables; all processes take part, and the first one writes.
 
         The best one stays as it is until there is a better one.
-
-        Args:
-            progress: With a table.
         """
         table, best = progress.table, progress.best_table
         assert table is not None
@@ -86,12 +74,7 @@ class CheckpointTables:
         return tables
 
     def check(self, tables: Tables, start: Progress) -> None:
-        """Raise if a table is not there, or is not the one that was written.
-
-        Args:
-            tables: What :meth:`save` returned.
-            start: The state before the first step, which has a table or none.
-        """
+        """Raise if a table is not there, or is not the one that was written."""
         if ("table" in tables) != (start.table is not None):
             raise InvalidInput(
                 f"{self._path} names {len(tables)} tables; expected those of the fit"
@@ -108,13 +91,7 @@ class CheckpointTables:
             check_table(start.table, folder, found.columns, names)
 
     def load(self, progress: Progress, start: Progress, tables: Tables) -> None:
-        """Read the tables; all processes take part, and the first one reads.
-
-        Args:
-            progress: Gets the tables.
-            start: The state before the first step, whose table is filled.
-            tables: What :meth:`save` returned.
-        """
+        """Read the tables; all processes take part, and the first one reads."""
         table = progress.table = start.table
         progress.own_columns = start.own_columns
         assert table is not None
@@ -142,12 +119,7 @@ class CheckpointTables:
 
 
 def remove_tables(folder: Path, stem: str) -> None:
-    """Delete the tables of all checkpoints in a folder.
-
-    Args:
-        folder: Where they lie.
-        stem: What the names of the checkpoints begin with.
-    """
+    """Delete the tables of all checkpoints in a folder whose names begin so."""
     for begin in (stem, f".{stem}"):
         for kind in _KINDS:
             for path in folder.glob(f"{begin}*-{kind}-*"):
@@ -167,12 +139,7 @@ _TREES: tuple[_Tree, ...] = get_args(_Tree)
 
 
 class CheckpointFacts(Record, frozen=True, kw_only=True):
-    """What every file of a checkpoint says; subclasses have more to say.
-
-    Attributes:
-        format: Of which kind the file is.
-        fingerprint: Of graph, parameters and seed of the fit.
-    """
+    """What every file of a checkpoint says; subclasses have more to say."""
 
     format: int
     fingerprint: Text
@@ -181,15 +148,8 @@ class CheckpointFacts(Record, frozen=True, kw_only=True):
 class _TrainingFacts(CheckpointFacts, frozen=True, kw_only=True):
     """How far a training has come.
 
-    Attributes:
-        order: Names of each tree: a sum over it is rounded by their order, which
-            tensors in a file do not have.
-        step: Number of inner steps.
-        count: How often the inner optimiser has stepped.
-        outer_count: How often the outer one has.
-        best: The best step so far.
-        history: All steps.
-        tables: The tables that lie beside the file, where there are any.
+    ``order`` has the names of each tree: a sum over it is rounded by their order, which
+    tensors in a file do not have.
     """
 
     order: dict[_Tree, list[Text]]
@@ -247,12 +207,9 @@ class Checkpoint:
     ) -> Progress | None:
         """Return the stored progress, if there is any to resume.
 
-        Args:
-            fingerprint: Of graph, parameters and seed; another fit's file is refused.
-            device: Where the tensors are wanted.
-            start: The state before the first step: what is stored has to be of its
-                form. Its table is filled, if it has one.
-            group: Who trains together: the first process reads for all.
+        Another fit's file is refused by its fingerprint, and what is not of the form
+        of the state before the first step, whose table is filled. The first process
+        reads for all.
         """
         found = told_by_first(
             group or Alone(), partial(self._whole, fingerprint, start)
@@ -270,22 +227,12 @@ class Checkpoint:
     def read(
         self, fingerprint: str, kind: type[Facts]
     ) -> tuple[dict[str, Tensor], Facts] | None:
-        """Return what the file holds, if there is anything to resume.
-
-        Args:
-            fingerprint: Of graph, parameters and seed; another fit's file is refused.
-            kind: What its facts have to be.
-        """
+        """Return tensors and checked facts of the file, if there is any to resume."""
         found = self._found(fingerprint)
         return None if found is None else (found[0], self._as(kind, found[1]))
 
     def write(self, tensors: dict[str, Tensor], facts: CheckpointFacts) -> None:
-        """Write the file.
-
-        Args:
-            tensors: What it holds.
-            facts: What it says of them.
-        """
+        """Write the file."""
         write_tensors(self.path, tensors, msgspec.to_builtins(facts))
 
     def _found(self, fingerprint: str) -> Content | None:
@@ -345,14 +292,7 @@ class Checkpoint:
         force: bool,
         group: Group | None = None,
     ) -> None:
-        """Write the progress if it is due.
-
-        Args:
-            progress: What to write.
-            fingerprint: Of graph, parameters and seed.
-            force: Write it in any case.
-            group: Who trains together: the first process decides and writes.
-        """
+        """Write the progress if it is due, which the first process decides."""
         group = group or Alone()
         is_due = time.monotonic() - self._last >= self.every_seconds
         if not (force or agreed(group, is_due)):

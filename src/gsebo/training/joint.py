@@ -21,11 +21,9 @@ from gsebo.training.problem import Task
 
 
 class Member(NamedTuple):
-    """One network that predicts: alone, or averaged with others.
+    """One network that predicts, on its graph: alone, or averaged with others.
 
-    Attributes:
-        propagation: The graph that it runs on.
-        weights: Its weights; ``None`` means those of the fit.
+    Without weights of its own it has those of the fit.
     """
 
     propagation: Propagation
@@ -74,10 +72,7 @@ class JointProblem(ABC):
     def loss(self, weights: Tree, outer: Tree, step: int) -> Tensor:
         """Return what is minimised, penalties included.
 
-        Args:
-            weights: Of the network.
-            outer: Of the structure.
-            step: Number of the step; everything random is a function of it.
+        Everything random is a function of the number of the step.
         """
 
     @abstractmethod
@@ -139,17 +134,8 @@ def train_together(
 ) -> list[Progress]:
     """Train the weights and the structure by the gradient of one loss.
 
-    Args:
-        problems: The losses, of one run or of several.
-        optimizer: Makes the steps of the weights.
-        structure_optimizer: Makes those of the structure; without one it only changes
-            by ``settle``.
-        steps_per_evaluation: How many steps pass between two looks at validation.
-        max_training_steps: Number of steps in all.
-        settings: When to stop, and what to keep; one for each run.
-        weight_steps: In turns, how many steps the weights take for one of the
-            structure.
-        in_turns: Whether the structure takes its step alone, before the weights.
+    Without an optimiser of its own the structure only changes by ``settle``. In turns,
+    it takes its step alone, before ``weight_steps`` of the weights.
     """
     mover = _Mover(optimizer, structure_optimizer, weight_steps if in_turns else None)
 

@@ -56,13 +56,8 @@ def evaluate(
 ) -> list[Evaluation]:
     """Measure every run of a stack; everything has a leading axis of runs.
 
-    Args:
-        problem: Says which nodes count and what their labels are.
-        stop_nodes: Nodes that decide when to stop.
-        taken: The step.
-        logits: Scores of all nodes after the step, ``[runs, nodes, classes]``.
-        group: Who trains together. All get what the first process has measured: who
-            rounds otherwise must not stop at another step.
+    All processes of a group get what the first has measured: who rounds otherwise must
+    not stop at another step.
     """
     inner = problem.inner_nodes
     stop_logits, stop_labels = logits[:, stop_nodes], problem.labels[stop_nodes]
@@ -133,13 +128,7 @@ Work = Callable[[list[Item], Callable[[], bool]], None]
 
 
 def share_out(items: Sequence[Item], workers: int, work: Work[Item]) -> None:
-    """Deal ``items`` out to workers and wait for all of them.
-
-    Args:
-        items: What there is to do.
-        workers: How many there are at most.
-        work: Told its items and how to ask whether to stop early.
-    """
+    """Share ``items`` among workers who may ask whether to stop, and wait."""
     hands = [list(items[place::workers]) for place in range(min(workers, len(items)))]
     if len(hands) == 1:
         work(hands[0], lambda: False)
@@ -172,15 +161,8 @@ LossesStep = Callable[[Losses, Progress], Advance]
 class LoopSettings:
     """How a loop runs, whatever it trains.
 
-    Attributes:
-        max_steps: Number of steps at most.
-        patience: When to stop earlier and which step to keep.
-        stop_nodes: Labelled nodes that decide it.
-        fingerprint: Of the whole fit, to match checkpoints.
-        checkpoint: Where to save progress, if anywhere.
-        watcher: Told about every step, if anybody.
-        group: Who trains together.
-        gives_up: Whether a history is hopeless, if anybody asks.
+    ``stop_nodes`` decide when to stop and what to keep; ``gives_up`` says whether a
+    history is hopeless, if anybody asks.
     """
 
     max_steps: int
@@ -199,14 +181,7 @@ def run_loop(
     starts: Sequence[Progress],
     settings: Sequence[LoopSettings],
 ) -> list[Progress]:
-    """Train until ``max_steps``, out of patience, or diverged; keep the best state.
-
-    Args:
-        problems: One for each run; one is trained after another.
-        step: What happens between two evaluations.
-        starts: The state before the first step.
-        settings: Of each run.
-    """
+    """Train until ``max_steps``, out of patience, or diverged; keep the best state."""
     runs = [_Run(*each) for each in zip(problems, starts, settings, strict=True)]
     for run in runs:
         _train_alone(run, step)

@@ -62,11 +62,6 @@ class Redrawn(Division):
     """All labelled nodes divided anew before each step, for one network.
 
     Every division has kernel calls of its own, which takes time, above all on a GPU.
-
-    Args:
-        labelled: The nodes.
-        inner_share: Share of them that is trained on.
-        seed: Of all divisions.
     """
 
     num_networks = 1

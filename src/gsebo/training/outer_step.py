@@ -81,25 +81,18 @@ class OuterStep(ABC):
 
 @final
 class OptimizerStep(OuterStep):
-    """The step that an optimiser makes of the gradient, whatever the loss does.
-
-    Args:
-        optimizer: Makes the steps.
-    """
+    """The step that an optimiser makes of the gradient, whatever the loss does."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
 
     def init(self, outer: Tree) -> State:
-        """As the optimiser begins."""
         return self._optimizer.init(outer)
 
     def slots_of(self, name: str) -> tuple[str, ...]:
-        """All that the optimiser keeps."""
         return tuple(self._optimizer.init({name: torch.zeros(1)}).slots)
 
     def update(self, found: Found, state: State, outer: Tree) -> tuple[Tree, State]:
-        """Step and project."""
         moved, state = self._optimizer.update(found.gradient, state, outer)
         return found.project(moved), state
 
@@ -125,7 +118,6 @@ class TrustRegion(OuterStep):
         return State(0, slots)
 
     def slots_of(self, name: str) -> tuple[str, ...]:
-        """Where the parameter was before its last step."""
         return (_PREVIOUS + name,)
 
     @torch.no_grad()

@@ -32,16 +32,10 @@ from gsebo.training.turns import Trainable, Turn, WholeTurn, started
 @final
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What is to be classified, by which network.
+    """What is to be classified, by which network, whose parameters are initial weights.
 
-    Attributes:
-        backbone: The network; its own parameters are only the initial weights.
-        features: Node features.
-        graph: Entries of the given graph.
-        labels: Class of each node; only those of the inner nodes are read here.
-        inner_nodes: Nodes that the weights are trained on.
-        weight_decay: λ of the penalty λ/2 ‖W‖².
-        seed: Of everything random in a step.
+    Only the labels of the inner nodes are read; λ of the penalty λ/2 ‖W‖² is
+    ``weight_decay``.
     """
 
     backbone: Backbone
@@ -130,19 +124,11 @@ class NodeClassification(HandDifferentiated):
 
     The outer loss is a sum, as printed in the paper: its learning rate counts on it.
     All weights live in one flat vector, so that the optimiser and its adjoint are a
-    handful of operations however many layers there are.
+    handful of operations however many layers there are. Parameters of ``backbone`` and
+    ``structure`` are only the initial ones.
 
     Attributes:
-        backbone: The network; its own parameters are only the initial weights.
-        structure: The strengths; its own parameters are only the initial ones.
-        features: Node features.
-        graph: Entries of the graph.
-        labels: Class of each node; only those of the two sets of nodes are read.
-        inner_nodes: Nodes of the inner loss.
-        outer_nodes: Nodes of the outer loss.
-        weight_decay: λ.
-        seed: Of the dropout masks.
-        state: Class probabilities that the structure looks at, if it looks at any.
+        state: Class probabilities that the structure compares, if it compares any.
         by_hand: Whether kernel calls are written down for it, where there are kernels:
             not worth it on a GPU for a graph that is used once.
         nodes: Numbers of the nodes in the graph that this is a batch of, on the CPU.
@@ -198,24 +184,19 @@ class NodeClassification(HandDifferentiated):
 
     @property
     def num_networks(self) -> int:
-        """There is one, which learns from the inner nodes."""
         return 1
 
     def start(self, optimizer: Optimizer, outer_step: OuterStep | None) -> Progress:
-        """The state before the first step."""
         weights, outer = self.initial_weights(), self.initial_outer()
         return started(weights, outer, optimizer, outer_step)
 
     def as_given(self) -> "NodeClassification":
-        """Itself: nothing is learned before the first step."""
         return self
 
     def turn(self, number: int, steps: range) -> Turn:
-        """The losses, always the same ones."""
         return WholeTurn(lambda weights, outer: self, self.structure)
 
     def training(self, steps: range, outer: Tree) -> FirstDerivatives:
-        """Derivatives of the inner loss, the same for all steps."""
         return first_derivatives(self, outer)
 
     def named_weights(self, weights: Tree) -> Tree:
@@ -269,7 +250,6 @@ class NodeClassification(HandDifferentiated):
 
     @torch.no_grad()
     def scores(self, weights: Tree, outer: Tree) -> Tensor:
-        """Scores of every node without dropout, ``[nodes, classes]``."""
         if self.programs is None:
             return self.logits(weights, outer, None)
         quiet = self._tape_derivatives(self.programs, outer, recorded=False)
@@ -281,7 +261,6 @@ class NodeClassification(HandDifferentiated):
         return self.task.logits(weights, pattern, strengths, noise)
 
     def inner_loss(self, weights: Tree, outer: Tree, step: int) -> Tensor:
-        """Mean cross-entropy of the inner nodes, plus weight decay."""
         logits = self.logits(weights, outer, Noise(self.seed, step))
         loss = self.task.loss_of(logits)
         if self.weight_decay == 0:
@@ -290,13 +269,11 @@ class NodeClassification(HandDifferentiated):
         return torch.add(loss, flat.dot(flat), alpha=self.weight_decay / 2)
 
     def outer_loss(self, weights: Tree, outer: Tree) -> Tensor:
-        """Summed cross-entropy of the outer nodes, without dropout."""
         logits = self.logits(weights, outer, None)
         chosen = logits.index_select(0, self.outer_nodes)
         return cross_entropy(chosen, self._outer_labels, reduction="sum")
 
     def changed_edges(self, outer: Tree, runs: int) -> tuple[Tensor, Tensor]:
-        """How many edges differ from the start, and by which factor on average."""
         start = self.initial_strengths
         if not outer:
             return start.new_zeros(runs), start.new_ones(runs)
@@ -356,11 +333,9 @@ class Stack(HandDifferentiated):
         return 1
 
     def turn(self, number: int, steps: range) -> Turn:
-        """The losses of all problems; they have one structure, but its parameters."""
         return WholeTurn(lambda weights, outer: self, self._first.structure)
 
     def training(self, steps: range, outer: Tree) -> FirstDerivatives:
-        """Derivatives of all inner losses."""
         return self.derivatives(outer)
 
     def derivatives(self, outer: Tree) -> Derivatives:
@@ -375,7 +350,6 @@ class Stack(HandDifferentiated):
         raise NotImplementedError("a stack knows its derivatives, not its losses")
 
     def scores(self, weights: Tree, outer: Tree) -> Tensor:
-        """Scores of every node, ``[problems, nodes, classes]``."""
         return self._derivatives(outer, recorded=False).scores(weights)
 
     def _derivatives(self, outer: Tree, *, recorded: bool) -> TapeDerivatives:

@@ -29,10 +29,6 @@ StrengthsOf = Callable[[Tree], Tensor]
 class Programs:
     """The programs of one problem, for one run or for several seeds at once.
 
-    Args:
-        problem: The problem; of several with different seeds, any.
-        seeds: One for each replica.
-
     Raises:
         Untraceable: There are no kernel calls for its network or device.
     """
@@ -125,13 +121,7 @@ class Programs:
 class TapeDerivatives(Derivatives):
     """Derivatives at fixed strengths, with a leading axis of replicas or without.
 
-    Args:
-        programs: What to run.
-        strengths_of: From outer variables to ``[..., entries]``.
-        outer: The outer variables.
-        weight_decay: λ of the inner loss.
-        replicated: Whether weights and outer variables have an axis of replicas.
-        recorded: Whether derivatives by the outer variables will be asked for.
+    ``recorded`` says whether derivatives by the outer variables will be asked for.
     """
 
     def __init__(
@@ -160,7 +150,6 @@ class TapeDerivatives(Derivatives):
         self._loaded: set[int] = set()
 
     def inner_gradient(self, weights: Tree, step: int) -> tuple[Tree, Tensor]:
-        """Run the training program."""
         program = self._ready(self._programs.training)
         flat = weights[FLAT]
         program.weights.value.copy_(flat)
@@ -175,7 +164,6 @@ class TapeDerivatives(Derivatives):
     def outer_gradient(
         self, weights: Tree, *, direct_term: bool
     ) -> tuple[Tensor, Tree, Tree]:
-        """Run the program of the outer loss."""
         program = self._ready(self._programs.outer(direct_term=direct_term))
         program.weights.value.copy_(weights[FLAT])
         program.run()

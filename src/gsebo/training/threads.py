@@ -46,10 +46,6 @@ def threads_for(multiplications: int, runs: int = 1) -> Iterator[None]:
     Several runs have all threads for themselves, one for each. But torch's operations,
     whose rounding may depend on the number of threads, get as many as for a single run,
     so that a run among others equals the run alone; in reproducible mode they get one.
-
-    Args:
-        multiplications: Of one propagation of one run.
-        runs: How many runs are trained at once.
     """
     before = torch.get_num_threads()
     given = threads_given() if is_reproducible() else before

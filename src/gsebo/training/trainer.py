@@ -58,17 +58,9 @@ def train_structure(
 ) -> list[Progress]:
     """Learn weights and structure together.
 
-    A record is made after each round, when all networks have moved.
-
-    Args:
-        problems: One for each run; several that differ in their seed are trained at
-            once where there are kernels for that.
-        hypergradient: How to differentiate through the inner steps.
-        inner_optimizer: Makes the inner steps; its state lives on across outer steps.
-        outer_step: Moves the structure.
-        inner_steps: τ.
-        settings: When to stop, and what to keep; one for each run.
-        judged: With which structure the weights are judged.
+    A record is made after each round, when all networks have moved. Several problems
+    that differ in their seed are trained at once where there are kernels for that. The
+    state of the inner optimiser lives on across outer steps.
     """
 
     def turn(problem: Losses, at: Advance, progress: Progress, number: int) -> Advance:
@@ -118,15 +110,9 @@ def train_weights(
     max_training_steps: int,
     settings: Sequence[LoopSettings],
 ) -> list[Progress]:
-    """Train the weights; the structure stays as it is.
+    """Train the weights by the inner loss; the structure stays as it is.
 
-    Args:
-        problems: The losses; only the inner ones are used. Several differ in their
-            seed.
-        optimizer: Makes the steps.
-        steps_per_evaluation: How many steps pass between two looks at validation.
-        max_training_steps: Number of steps in all; the last look may come earlier.
-        settings: When to stop, and what to keep; one for each run.
+    The last evaluation may come earlier than after ``steps_per_evaluation`` steps.
     """
 
     def step(problem: Losses, progress: Progress) -> Advance:
@@ -175,12 +161,7 @@ _STAGE = "given"
 
 
 def beside(learned: Progress, settings: LoopSettings) -> LoopSettings:
-    """How the training on the given graph runs, once the other has ended.
-
-    Args:
-        learned: The training that learned a structure.
-        settings: How that one ran.
-    """
+    """How the training on the given graph runs, once the other has ended."""
     longest = settings.patience.patience
 
     def hopeless(history: Sequence[StepRecord]) -> bool:
@@ -199,15 +180,7 @@ def against_given(
     inner_steps: int,
     settings: Sequence[LoopSettings],
 ) -> list[Progress]:
-    """Train on the given graph as well; return the better of both for each run.
-
-    Args:
-        problems: The losses, of one run or of several that differ in their seed.
-        optimizer: Makes the inner steps.
-        learned: The trainings that learned a structure.
-        inner_steps: Inner steps between two evaluations.
-        settings: How those ran.
-    """
+    """Train on the given graph as well; return the better of both for each run."""
     pairs = list(zip(learned, settings, strict=True))
     given = train_weights(
         [problem.as_given() for problem in problems],
