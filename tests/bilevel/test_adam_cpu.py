@@ -6,13 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gsebo.bilevel import adam
-from gsebo.bilevel.adam import (
-    NUMBA_ADAM,
-    PLAIN_ADAM,
-    Moments,
-    Scales,
-    adam_kernels_for,
-)
+from gsebo.bilevel.optimizers import NUMBA_ADAM, PLAIN_ADAM, Scales, adam_kernels_for
 
 
 def random(size: int, seed: int, dtype: torch.dtype) -> torch.Tensor:
@@ -54,31 +48,24 @@ def test_both_ways_are_the_plain_ones(
     size: int, count: int, seed: int, dtype: torch.dtype, later: bool
 ) -> None:
     weight, gradient, mean, a, b, c = (random(size, seed + k, dtype) for k in range(6))
-    before = Moments(mean, random(size, seed + 7, dtype).square())
+    square = random(size, seed + 7, dtype).square()
     scales = Scales.at(count, 0.01, (0.9, 0.999), 1e-8)
-    plain, plain_after = PLAIN_ADAM.step(weight, gradient, before, scales)
-    fused, fused_after = NUMBA_ADAM.step(weight, gradient, before, scales)
-    torch.testing.assert_close(fused, plain, **tolerance(dtype))
-    torch.testing.assert_close(fused_after, plain_after, **tolerance(dtype))
-    cotangents = Moments(b, c) if later else None
-    arguments = (a, gradient, plain_after, cotangents, scales)
-    plain, plain_before = PLAIN_ADAM.step_back(*arguments)
-    fused, fused_before = NUMBA_ADAM.step_back(*arguments)
+    plain = PLAIN_ADAM.step((weight, gradient, mean, square), scales)
+    fused = NUMBA_ADAM.step((weight, gradient, mean, square), scales)
+    torch.testing.assert_close(tuple(fused), plain, **tolerance(dtype))
+    moments = plain[1:]
+    given = (a, gradient, *moments, *((b, c) if later else ()))
+    plain, fused = (k.step_back(given, scales) for k in (PLAIN_ADAM, NUMBA_ADAM))
     # Linear in the cotangents: what each of them gives is a term.
-    none = Moments(torch.zeros_like(b), torch.zeros_like(c))
+    none = torch.zeros_like(a)
     alone = [
-        PLAIN_ADAM.step_back(cotangent, gradient, plain_after, of_moments, scales)
-        for cotangent, of_moments in (
-            (a, None),
-            (torch.zeros_like(a), Moments(b, none.square)),
-            (torch.zeros_like(a), Moments(none.mean, c)),
-        )[: 3 if later else 1]
+        PLAIN_ADAM.step_back((cotangent, gradient, *moments, *of_moments), scales)
+        for cotangent, *of_moments in ((a,), (none, b, none), (none, none, c))[
+            : 3 if later else 1
+        ]
     ]
-    assert_close_but_for_cancelling(fused, plain, [each for each, _ in alone])
-    for place, (found, expected) in enumerate(
-        zip(fused_before, plain_before, strict=True)
-    ):
-        terms = [before[place] for _, before in alone]
+    for place, (found, expected) in enumerate(zip(fused, plain, strict=True)):
+        terms = [each[place] for each in alone]
         assert_close_but_for_cancelling(found, expected, terms)
 
 
@@ -108,16 +95,13 @@ def test_what_records_gradients_is_left_to_autograd() -> None:
 @pytest.mark.parametrize("later", [False, True])
 def test_the_gpu_takes_the_same_steps(dtype: torch.dtype, later: bool) -> None:
     weight, gradient, mean, a, b, c = (random(1000, k, dtype).cuda() for k in range(6))
-    before = Moments(mean, random(1000, 7, dtype).square().cuda())
+    tensors = (weight, gradient, mean, random(1000, 7, dtype).square().cuda())
     scales = Scales.at(3, 0.01, (0.9, 0.999), 1e-8)
-    fused = adam_kernels_for(weight, gradient, *before)
+    fused = adam_kernels_for(*tensors)
     assert fused not in (PLAIN_ADAM, NUMBA_ADAM)
-    truth, after = PLAIN_ADAM.step(weight, gradient, before, scales)
+    truth = PLAIN_ADAM.step(tensors, scales)
     close = {"rtol": 1e-4, "atol": 1e-7}
-    torch.testing.assert_close(
-        fused.step(weight, gradient, before, scales), (truth, after), **close
-    )
-    arguments = (a, gradient, after, Moments(b, c) if later else None, scales)
-    torch.testing.assert_close(
-        fused.step_back(*arguments), PLAIN_ADAM.step_back(*arguments), **close
-    )
+    torch.testing.assert_close(tuple(fused.step(tensors, scales)), truth, **close)
+    given = (a, gradient, *truth[1:], *((b, c) if later else ()))
+    expected = PLAIN_ADAM.step_back(given, scales)
+    torch.testing.assert_close(tuple(fused.step_back(given, scales)), expected, **close)

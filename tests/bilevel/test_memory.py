@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gsebo.bilevel import Optimizer, Reverse, Unrolled, adam, begin
-from gsebo.bilevel.recorded import graph_bytes
+from gsebo.bilevel.derivatives import graph_bytes
 
 from .toys import Net
 

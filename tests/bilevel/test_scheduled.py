@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gsebo.bilevel import OPTIMIZERS, clipped, make_optimizer, scheduled, sgd
-from gsebo.bilevel.optimizer import Transition, pull_back
+from gsebo.bilevel.optimizers import Transition, pull_back
 from gsebo.errors import InvalidInput
 
 from .toys import random

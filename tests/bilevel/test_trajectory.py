@@ -22,7 +22,7 @@ def test_backwards_is_forwards_in_reverse(
     generator = torch.Generator().manual_seed(steps)
     optimizer = make_optimizer(name, 0.1)
     iterate = begin(optimizer, {"w": torch.randn(4, generator=generator)}, step=5)
-    past = Trajectory(optimizer, steps, horizon)
+    past = Trajectory(optimizer, steps, min(horizon or steps, steps))
     seen = []
     for _ in range(steps):
         gradients = {"w": torch.randn(4, generator=generator)}
@@ -31,25 +31,26 @@ def test_backwards_is_forwards_in_reverse(
         seen.append((gradients, iterate, after))
         iterate = after
     expected = seen[-min(horizon or steps, steps) :][::-1]
-    found = list(past.backwards(iterate))
+    found = list(past.backwards(iterate.state))
     assert len(found) == len(expected)
-    for step, (gradients, before, after) in zip(found, expected, strict=True):
-        assert step.number == before.step
-        assert step.transition.gradients is gradients
-        assert torch.equal(step.transition.weights["w"], before.weights["w"])
-        assert step.transition.state.count == before.state.count
-        assert step.transition.new_state.count == after.state.count
+    pairs = zip(found, expected, strict=True)
+    for (transition, number), (gradients, before, after) in pairs:
+        assert number == before.step
+        assert transition.gradients is gradients
+        assert torch.equal(transition.weights["w"], before.weights["w"])
+        assert transition.state.count == before.state.count
+        assert transition.new_state.count == after.state.count
         for slot, numbers in before.state.slots.items():
-            assert torch.equal(step.transition.state.slots[slot], numbers)
-            new = step.transition.new_state.slots[slot]
+            assert torch.equal(transition.state.slots[slot], numbers)
+            new = transition.new_state.slots[slot]
             assert torch.equal(new, after.state.slots[slot])
-    assert list(past.backwards(iterate)) == []
+    assert list(past.backwards(iterate.state)) == []
 
 
 @pytest.mark.parametrize(("steps", "iterates"), [(1, 1), (10, 4), (100, 10)])
 def test_few_iterates_are_stored(steps: int, iterates: int) -> None:
     optimizer = make_optimizer("adam", 0.1)
-    past = Trajectory(optimizer, steps, None)
+    past = Trajectory(optimizer, steps, steps)
     iterate = begin(optimizer, {"w": torch.zeros(2)})
     for _ in range(steps):
         past.append(iterate, {"w": torch.ones(2)})

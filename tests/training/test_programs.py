@@ -13,7 +13,6 @@ from torch_geometric.nn import GCN as PyGGCN
 from gsebo import GSEBO, generate_graph
 from gsebo.bilevel import Tree
 from gsebo.bilevel.derivatives import AutogradDerivatives
-from gsebo.bilevel.recorded import RecordedDerivatives
 from gsebo.bilevel.tree import flatten
 from gsebo.methods.prepare import PreparedGraph
 from gsebo.sparse.symbol import Untraceable
@@ -77,7 +76,7 @@ def assert_same_derivatives(problem: NodeClassification, seed: int = 0) -> None:
     weights, outer, direction = somewhere(problem, seed)
     ours = problem.derivatives(outer)
     assert ours is not None
-    plain = RecordedDerivatives(
+    plain = AutogradDerivatives(
         problem, outer, range(5, 7), kept_graphs=1, graph_memory=0
     )
     for step in (5, 6):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from gsebo.bilevel.adam import AdamKernels, Moments, Scales
+from gsebo.bilevel.optimizers import AdamKernels, Scales
 
 _BLOCK = 256
 _SCALES = [*Scales._fields]
@@ -101,37 +103,27 @@ def _grid(tensor: Tensor) -> tuple[int]:
     return (max(-(-tensor.numel() // _BLOCK), 1),)
 
 
-class _TritonAdam(AdamKernels):
-    """One kernel each."""
-
-    def step(
-        self, weight: Tensor, gradient: Tensor, before: Moments, scales: Scales
-    ) -> tuple[Tensor, Moments]:
-        moved, mean, square = (torch.empty_like(weight) for _ in range(3))
-        numbers = (weight, gradient, *before, moved, mean, square)
-        _step[_grid(weight)](*numbers, weight.numel(), *scales, BLOCK=_BLOCK)
-        return moved, Moments(mean, square)
-
-    def step_back(
-        self,
-        cotangent: Tensor,
-        gradient: Tensor,
-        moments: Moments,
-        cotangents: Moments | None,
-        scales: Scales,
-    ) -> tuple[Tensor, Moments]:
-        to_gradient, mean, square = (torch.empty_like(gradient) for _ in range(3))
-        later = cotangents or Moments(cotangent, cotangent)
-        numbers = (cotangent, gradient, *moments, *later, to_gradient, mean, square)
-        _step_back[_grid(gradient)](
-            *numbers,
-            gradient.numel(),
-            *scales,
-            TINY=torch.finfo(gradient.dtype).tiny,
-            HAS_LATER=cotangents is not None,
-            BLOCK=_BLOCK,
-        )
-        return to_gradient, Moments(mean, square)
+def _triton_step(tensors: Sequence[Tensor], scales: Scales) -> Sequence[Tensor]:
+    weight = tensors[0]
+    out = [torch.empty_like(weight) for _ in range(3)]
+    _step[_grid(weight)](*tensors, *out, weight.numel(), *scales, BLOCK=_BLOCK)
+    return out
 
 
-TRITON_ADAM = _TritonAdam()
+def _triton_step_back(tensors: Sequence[Tensor], scales: Scales) -> Sequence[Tensor]:
+    cotangent, gradient, mean, square, *later = tensors
+    out = [torch.empty_like(gradient) for _ in range(3)]
+    given = (cotangent, gradient, mean, square, *(later or [cotangent, cotangent]))
+    _step_back[_grid(gradient)](
+        *given,
+        *out,
+        gradient.numel(),
+        *scales,
+        TINY=torch.finfo(gradient.dtype).tiny,
+        HAS_LATER=bool(later),
+        BLOCK=_BLOCK,
+    )
+    return out
+
+
+TRITON_ADAM = AdamKernels(_triton_step, _triton_step_back)

@@ -6,10 +6,14 @@ from typing import final
 import torch
 from torch import Tensor
 
-from gsebo.bilevel.derivatives import descend, first_derivatives
-from gsebo.bilevel.hypergradient import Hypergradient, begin
-from gsebo.bilevel.optimizer import Optimizer
-from gsebo.bilevel.problem import BilevelProblem
+from gsebo.bilevel.derivatives import (
+    BilevelProblem,
+    begin,
+    descend,
+    first_derivatives,
+)
+from gsebo.bilevel.hypergradient import Hypergradient
+from gsebo.bilevel.optimizers import Optimizer
 from gsebo.bilevel.reverse import Reverse
 from gsebo.bilevel.tree import Tree, detach, flatten, unflatten
 from gsebo.errors import InvalidInput
@@ -73,7 +77,12 @@ def check_problem(
         seed: of the directions.
         step: the number of the first inner step.
     """
-    _require_double(weights, outer)
+    for name, leaf in (*weights.items(), *outer.items()):
+        if leaf.dtype != torch.float64:
+            raise InvalidInput(
+                f"{name!r} is {leaf.dtype}; finite differences are only meaningful in "
+                "torch.float64, so convert weights, outer variables and data first."
+            )
     engine = Reverse() if hypergradient is None else hypergradient
     start = begin(optimizer, weights, step=step)
     result = engine.run(problem, optimizer, start, outer, steps)
@@ -85,32 +94,16 @@ def check_problem(
         end, _ = descend(derivatives, optimizer, start, steps)
         return problem.outer_loss(end.weights, moved if engine.direct_term else outer)
 
-    units = _unit_vectors(directions, center, seed)
+    # Random rows of length 1, the same on any device.
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randn(directions, len(center), dtype=center.dtype, generator=generator)
+    units = torch.nn.functional.normalize(rows, dim=1).to(center.device)
     differences = [
         trained_loss(center + epsilon * unit) - trained_loss(center - epsilon * unit)
         for unit in units
     ]
     numeric = torch.stack(differences) / (2 * epsilon)
     analytic = units @ flatten(result.gradient)
-    return HypergradientCheck(analytic, numeric, _relative_error(analytic, numeric))
-
-
-def _require_double(*trees: Tree) -> None:
-    for name, leaf in (item for tree in trees for item in tree.items()):
-        if leaf.dtype != torch.float64:
-            raise InvalidInput(
-                f"{name!r} is {leaf.dtype}; finite differences are only meaningful in "
-                "torch.float64, so convert weights, outer variables and data first."
-            )
-
-
-def _unit_vectors(count: int, like: Tensor, seed: int) -> Tensor:
-    """Return ``[count, len(like)]`` random rows of length 1, the same on any device."""
-    generator = torch.Generator().manual_seed(seed)
-    rows = torch.randn(count, len(like), dtype=like.dtype, generator=generator)
-    return torch.nn.functional.normalize(rows, dim=1).to(like.device)
-
-
-def _relative_error(left: Tensor, right: Tensor) -> float:
-    scale = float(torch.maximum(left.norm(), right.norm()))
-    return float((left - right).norm()) / scale if scale != 0 else 0.0
+    scale = float(torch.maximum(analytic.norm(), numeric.norm()))
+    distance = float((analytic - numeric).norm())
+    return HypergradientCheck(analytic, numeric, distance / scale if scale else 0.0)

@@ -1,28 +1,26 @@
-"""What a hypergradient is: how to differentiate an outer loss through training."""
+"""What a hypergradient is, and its two simplest engines.
+
+An engine differentiates an outer loss through training.
+"""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, final
 
+import torch
 from torch import Tensor
 
-from gsebo.bilevel.optimizer import Optimizer, State
-from gsebo.bilevel.problem import BilevelProblem
-from gsebo.bilevel.tree import Tree, detach
-from gsebo.errors import InvalidInput
-
-
-class Iterate(NamedTuple):
-    """Where inner training stands.
-
-    Attributes:
-        weights: the inner variables ``W``.
-        state: what the optimiser remembers.
-        step: the number of the next inner step.
-    """
-
-    weights: Tree
-    state: State
-    step: int
+from gsebo.bilevel.derivatives import (
+    BilevelProblem,
+    Iterate,
+    begin,
+    descend,
+    first_derivatives,
+    inner_gradient,
+    require_steps,
+)
+from gsebo.bilevel.optimizers import Optimizer, State
+from gsebo.bilevel.tree import Tree, detach, filled, gradient, require_grad
 
 
 class HypergradientStep(NamedTuple):
@@ -90,13 +88,74 @@ class Hypergradient(ABC):
         return result.gradient, result.iterate.weights, result.outer_loss
 
 
-def begin(optimizer: Optimizer, weights: Tree, *, step: int = 0) -> Iterate:
-    """Return the iterate before any training, with a fresh optimiser state."""
-    weights = detach(weights)
-    return Iterate(weights, optimizer.init(weights), step)
+@final
+@dataclass(frozen=True)
+class FirstOrder(Hypergradient):
+    """Train, then return ``partial F/partial Z`` at fixed ``W_tau``.
+
+    The cheapest engine, first-order DARTS (Liu et al., 2019). It ignores how ``Z``
+    changed the weights, so there is nothing left of it without the direct term.
+    """
+
+    by_derivatives: ClassVar[bool] = True
+    direct_term: bool = field(default=True, init=False, repr=False)
+
+    @torch.no_grad()
+    def run(
+        self,
+        problem: BilevelProblem,
+        optimizer: Optimizer,
+        iterate: Iterate,
+        outer: Tree,
+        steps: int,
+    ) -> HypergradientStep:
+        require_steps(steps)
+        derivatives = first_derivatives(problem, outer)
+        iterate, losses = descend(derivatives, optimizer, iterate, steps)
+        loss, _, found = derivatives.outer_gradient(iterate.weights, direct_term=True)
+        return HypergradientStep(filled(found, detach(outer)), iterate, loss, losses)
 
 
-def require_steps(steps: int) -> None:
-    """Refuse to differentiate through no step at all."""
-    if steps < 1:
-        raise InvalidInput(f"{steps!r} inner steps given; expected at least 1.")
+def first_order(direct_term: bool = True) -> FirstOrder:
+    """The direct term, whatever ``direct_term`` says: it is all there is."""
+    return FirstOrder()
+
+
+@final
+@dataclass(frozen=True)
+class Unrolled(Hypergradient):
+    """Record all of training, then differentiate ``F(W_tau(Z), Z)`` at once.
+
+    Memory grows with the number of steps. It is what the other engines are tested
+    against.
+    """
+
+    direct_term: bool = True
+
+    @torch.enable_grad()
+    def run(
+        self,
+        problem: BilevelProblem,
+        optimizer: Optimizer,
+        iterate: Iterate,
+        outer: Tree,
+        steps: int,
+    ) -> HypergradientStep:
+        require_steps(steps)
+        varying = require_grad(outer)
+        weights = require_grad(iterate.weights)
+        state = State(iterate.state.count, detach(iterate.state.slots))
+        losses = []
+        for step in range(iterate.step, iterate.step + steps):
+            gradients, loss = inner_gradient(
+                problem, weights, varying, step, create_graph=True
+            )
+            weights, state = optimizer.update(gradients, state, weights)
+            losses.append(loss)
+        judged = varying if self.direct_term else detach(outer)
+        outer_loss = problem.outer_loss(weights, judged)
+        (found,) = gradient(outer_loss, varying)
+        state = State(state.count, detach(state.slots))
+        end = Iterate(detach(weights), state, iterate.step + steps)
+        total = filled(found, detach(outer))
+        return HypergradientStep(total, end, outer_loss.detach(), losses)

@@ -9,16 +9,17 @@ from typing import final
 import torch
 from torch import Tensor
 
-from gsebo.bilevel.derivatives import descend, first_derivatives, inner_gradient
-from gsebo.bilevel.hypergradient import (
-    Hypergradient,
-    HypergradientStep,
+from gsebo.bilevel.derivatives import (
+    BilevelProblem,
     Iterate,
+    descend,
+    first_derivatives,
+    inner_gradient,
     require_steps,
 )
-from gsebo.bilevel.optimizer import Optimizer
-from gsebo.bilevel.problem import BilevelProblem, vjp
-from gsebo.bilevel.tree import Tree, add, filled, flatten, require_grad, unflatten
+from gsebo.bilevel.hypergradient import Hypergradient, HypergradientStep
+from gsebo.bilevel.optimizers import Optimizer
+from gsebo.bilevel.tree import Tree, add, filled, flatten, require_grad, unflatten, vjp
 from gsebo.errors import InvalidInput
 from gsebo.lookup import lookup
 
@@ -28,17 +29,12 @@ Matvec = Callable[[Tensor], Tensor]
 def conjugate_gradient(
     matvec: Matvec, b: Tensor, *, iterations: int, tolerance: float
 ) -> Tensor:
-    """Conjugate gradient (Hestenes and Stiefel, 1952), started at 0.
+    """Solve ``A x = b`` by conjugate gradient (Hestenes and Stiefel, 1952), from 0.
 
-    It stops when ``|b - A x| <= tolerance |b|``, and at the first direction ``p`` with
-    ``p . A p <= 0``: there ``A`` is not positive definite, the inner problem is not at
-    a minimum, and what was solved so far is the last trustworthy answer.
-
-    Args:
-        matvec: ``v -> A v``.
-        b: the right-hand side, a vector.
-        iterations: at most so many products with ``A``.
-        tolerance: relative size of the residual that is good enough.
+    ``matvec`` is ``v -> A v``. It stops when ``|b - A x| <= tolerance |b|``, and at the
+    first direction ``p`` with ``p . A p <= 0``: there ``A`` is not positive definite,
+    the inner problem is not at a minimum, and what was solved so far is the last
+    trustworthy answer.
     """
     x = torch.zeros_like(b)
     residual = direction = b
@@ -74,14 +70,7 @@ def neumann(
 
     Converges when ``0 < eta < 2 / lambda_max(A)`` and ``A`` is positive definite. The
     term after ``x`` is ``eta (b - A x)``, so it stops by the same rule as conjugate
-    gradient.
-
-    Args:
-        matvec: ``v -> A v``.
-        b: the right-hand side, a vector.
-        iterations: at most so many products with ``A``.
-        tolerance: relative size of the residual that is good enough.
-        step_size: ``eta``; None takes ``1 / lambda_max``, estimated.
+    gradient. ``step_size`` is ``eta``; None takes ``1 / lambda_max``, estimated.
     """
     eta = 1 / largest_eigenvalue(matvec, b) if step_size is None else step_size
     term = x = eta * b
@@ -108,9 +97,6 @@ def largest_eigenvalue(matvec: Matvec, start: Tensor, *, iterations: int = 10) -
         vector = matvec(vector / size)
         size = float(vector.norm())
     return size or 1.0
-
-
-Solve = Callable[[Matvec, Tensor], Tensor]
 
 
 @final
@@ -142,7 +128,7 @@ class Implicit(Hypergradient):
     step_size: float | None = None
 
     def __post_init__(self) -> None:
-        self._solve()  # An unknown name is better refused here than after training.
+        _ = self._solver  # An unknown name is better refused here than after training.
         if self.iterations < 1:
             raise InvalidInput(f"iterations={self.iterations!r}; expected at least 1.")
         if not (self.tolerance >= 0 and self.damping >= 0):
@@ -162,21 +148,12 @@ class Implicit(Hypergradient):
         outer: Tree,
         steps: int,
     ) -> HypergradientStep:
-        """Train, then solve one linear system at the last iterate."""
         require_steps(steps)
         derivatives = first_derivatives(problem, outer)
         iterate, losses = descend(derivatives, optimizer, iterate, steps)
         outer_loss, by_weights, direct = derivatives.outer_gradient(
             iterate.weights, direct_term=self.direct_term
         )
-        found = self._through_minimum(problem, iterate, outer, by_weights)
-        gradient = filled(add(direct, found), outer)
-        return HypergradientStep(gradient, iterate, outer_loss, losses)
-
-    def _through_minimum(
-        self, problem: BilevelProblem, iterate: Iterate, outer: Tree, by_weights: Tree
-    ) -> Tree:
-        """Return ``-d/dZ (grad_W L . a)``."""
         weights, varying = require_grad(iterate.weights), require_grad(outer)
         gradients, _ = inner_gradient(
             problem, weights, varying, iterate.step - 1, create_graph=True
@@ -187,22 +164,16 @@ class Implicit(Hypergradient):
             (product,) = vjp(gradients, cotangent, weights, retain_graph=True)
             return flatten(filled(product, weights)) + self.damping * vector
 
-        a = self._solve()(matvec, flatten(filled(by_weights, weights)))
+        a = self._solver(matvec, flatten(filled(by_weights, weights)))
         (found,) = vjp(gradients, unflatten(-a, weights), varying)
-        return found
+        gradient = filled(add(direct, found), outer)
+        return HypergradientStep(gradient, iterate, outer_loss, losses)
 
-    def _solve(self) -> Solve:
-        solvers: dict[str, Solve] = {
-            "cg": partial(
-                conjugate_gradient,
-                iterations=self.iterations,
-                tolerance=self.tolerance,
-            ),
-            "neumann": partial(
-                neumann,
-                iterations=self.iterations,
-                tolerance=self.tolerance,
-                step_size=self.step_size,
-            ),
+    @property
+    def _solver(self) -> Callable[[Matvec, Tensor], Tensor]:
+        solvers: dict[str, Callable[..., Tensor]] = {
+            "cg": conjugate_gradient,
+            "neumann": partial(neumann, step_size=self.step_size),
         }
-        return lookup("solver", self.solver, solvers)
+        solve = lookup("solver", self.solver, solvers)
+        return partial(solve, iterations=self.iterations, tolerance=self.tolerance)

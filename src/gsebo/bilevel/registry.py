@@ -10,22 +10,22 @@ from gsebo.lookup import lookup
 
 if TYPE_CHECKING:
     from gsebo.bilevel.hypergradient import Hypergradient
-    from gsebo.bilevel.optimizer import Optimizer
+    from gsebo.bilevel.optimizers import Optimizer
 
 HYPERGRADIENTS: Registry[Callable[..., "Hypergradient"]] = Registry(
     {
         "reverse": "gsebo.bilevel.reverse:reverse",
-        "unrolled": "gsebo.bilevel.unrolled:Unrolled",
+        "unrolled": "gsebo.bilevel.hypergradient:Unrolled",
         "truncated": "gsebo.bilevel.reverse:truncated",
         "implicit": "gsebo.bilevel.implicit:Implicit",
-        "first_order": "gsebo.bilevel.first_order:first_order",
+        "first_order": "gsebo.bilevel.hypergradient:first_order",
     }
 )
 OPTIMIZERS: Registry[Callable[[float], "Optimizer"]] = Registry(
     {
         "sgd": "gsebo.bilevel.optimizers:sgd",
         "momentum": "gsebo.bilevel.optimizers:momentum",
-        "adam": "gsebo.bilevel.adam:adam",
+        "adam": "gsebo.bilevel.optimizers:adam",
     }
 )
 
@@ -36,13 +36,7 @@ def make_hypergradient(
     direct_term: bool,
     horizon: int | None = None,
 ) -> "Hypergradient":
-    """Build an engine by name; an engine is returned as it is.
-
-    Args:
-        hypergradient: a name of ``HYPERGRADIENTS``, or an engine, which then has its
-            own direct term and horizon.
-        direct_term: whether ``partial F/partial Z`` is included.
-        horizon: how many last steps count, for the engines that have one.
+    """Build an engine by name; an engine is returned as it is, horizon and all.
 
     >>> make_hypergradient("truncated", direct_term=False).horizon
     5

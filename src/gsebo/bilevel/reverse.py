@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, final
+from typing import ClassVar, final
 
 import torch
 
-from gsebo.bilevel.derivatives import Derivatives, advance, known_derivatives
-from gsebo.bilevel.hypergradient import (
-    Hypergradient,
-    HypergradientStep,
+from gsebo.bilevel.derivatives import (
+    AutogradDerivatives,
+    BilevelProblem,
     Iterate,
+    advance,
+    descend,
+    known_derivatives,
     require_steps,
 )
-from gsebo.bilevel.optimizer import Optimizer, Transition, pull_back
-from gsebo.bilevel.problem import BilevelProblem
-from gsebo.bilevel.recorded import RecordedDerivatives
+from gsebo.bilevel.hypergradient import Hypergradient, HypergradientStep
+from gsebo.bilevel.optimizers import Optimizer, State, Transition, pull_back
 from gsebo.bilevel.tree import Tree, add, detach, filled
 from gsebo.errors import InvalidInput
-
-
-class PastStep(NamedTuple):
-    """One step that was taken, and its number."""
-
-    transition: Transition
-    number: int
 
 
 @final
@@ -38,21 +31,15 @@ class Trajectory:
     An iterate holds the weights and, for Adam, twice as much again. So all gradients
     are stored but only every so many iterates (the square root of their number): the
     others follow by taking the optimiser's steps again, which is exact and costs little
-    beside a gradient.
-
-    Args:
-        optimizer: The one that makes the steps.
-        steps: How many steps will be taken.
-        horizon: How many of the last ones are to be remembered; None is all.
+    beside a gradient. Of ``steps`` steps the last ``kept`` are remembered.
     """
 
-    def __init__(self, optimizer: Optimizer, steps: int, horizon: int | None) -> None:
+    def __init__(self, optimizer: Optimizer, steps: int, kept: int) -> None:
         self._optimizer = optimizer
-        kept = min(horizon or steps, steps)
         self._forgotten = steps - kept
         self._stride = max(math.isqrt(kept), 1)
         self._anchors: list[Iterate] = []
-        self._segments: list[deque[Tree]] = []
+        self._segments: list[list[Tree]] = []
         self._taken = 0
 
     def append(self, iterate: Iterate, gradients: Tree) -> None:
@@ -63,27 +50,22 @@ class Trajectory:
             return
         if place % self._stride == 0:
             self._anchors.append(iterate)
-            self._segments.append(deque())
+            self._segments.append([])
         self._segments[-1].append(gradients)
 
-    def backwards(self, end: Iterate) -> Iterator[PastStep]:
-        """Yield the steps from the last to the first, forgetting each on the way.
+    def backwards(self, after: State) -> Iterator[tuple[Transition, int]]:
+        """Yield the steps and their numbers, the last first, and forget them.
 
-        Args:
-            end: The iterate after the last step.
+        ``after`` is the optimiser's state after the last step.
         """
-        after = end.state
         while self._anchors:
             iterates, gradients = [self._anchors.pop()], self._segments.pop()
-            for gradient in list(gradients)[:-1]:
+            for gradient in gradients[:-1]:
                 iterates.append(advance(self._optimizer, iterates[-1], gradient))
             while iterates:
-                before = iterates.pop()
-                yield PastStep(
-                    Transition(gradients.pop(), before.state, before.weights, after),
-                    before.step,
-                )
-                after = before.state
+                weights, before, number = iterates.pop()
+                yield Transition(gradients.pop(), before, weights, after), number
+                after = before
 
 
 @final
@@ -139,57 +121,28 @@ class Reverse(Hypergradient):
         outer: Tree,
         steps: int,
     ) -> HypergradientStep:
-        """Train and store the iterates, then replay them backwards."""
         require_steps(steps)
-        derivatives = self._derivatives(problem, outer, iterate.step, steps)
-        past = Trajectory(optimizer, steps, self.horizon)
-        losses = []
-        for _ in range(steps):
-            gradients, loss = derivatives.inner_gradient(iterate.weights, iterate.step)
-            past.append(iterate, gradients)
-            iterate = advance(optimizer, iterate, gradients)
-            losses.append(loss)
-        outer_loss, alpha, direct = derivatives.outer_gradient(
-            iterate.weights, direct_term=self.direct_term
-        )
-        _walk_back(derivatives, optimizer, past, iterate, alpha)
-        gradient = filled(add(direct, derivatives.gathered()), detach(outer))
-        return HypergradientStep(gradient, iterate, outer_loss, losses)
-
-    def _derivatives(
-        self, problem: BilevelProblem, outer: Tree, first: int, steps: int
-    ) -> Derivatives:
-        pulled_back = min(self.horizon or steps, steps)
-        return known_derivatives(problem, outer) or RecordedDerivatives(
+        kept = min(self.horizon or steps, steps)
+        end = iterate.step + steps
+        derivatives = known_derivatives(problem, outer) or AutogradDerivatives(
             problem,
             outer,
-            range(first + steps - pulled_back, first + steps),
+            range(end - kept, end),
             kept_graphs=self.kept_graphs,
             graph_memory=self.graph_memory,
         )
-
-
-def _walk_back(
-    derivatives: Derivatives,
-    optimizer: Optimizer,
-    past: Trajectory,
-    end: Iterate,
-    alpha: Tree,
-) -> None:
-    """Gather ``alpha . dW_tau/dZ`` in ``derivatives``; forgets ``past`` as it goes.
-
-    Args:
-        derivatives: of the inner loss.
-        optimizer: the one that made the steps.
-        past: the steps.
-        end: the iterate after the last step.
-        alpha: the cotangent of the last weights.
-    """
-    sigma: Tree = {}
-    for transition, number in past.backwards(end):
-        gamma, sigma, alpha = pull_back(optimizer, transition, alpha, sigma)
-        pulled = derivatives.pull_back(transition.weights, number, gamma)
-        alpha = add(alpha, pulled)
+        past = Trajectory(optimizer, steps, kept)
+        iterate, losses = descend(derivatives, optimizer, iterate, steps, past.append)
+        outer_loss, alpha, direct = derivatives.outer_gradient(
+            iterate.weights, direct_term=self.direct_term
+        )
+        sigma: Tree = {}
+        for transition, number in past.backwards(iterate.state):
+            gamma, sigma, alpha = pull_back(optimizer, transition, alpha, sigma)
+            pulled = derivatives.pull_back(transition.weights, number, gamma)
+            alpha = add(alpha, pulled)
+        gradient = filled(add(direct, derivatives.gathered()), detach(outer))
+        return HypergradientStep(gradient, iterate, outer_loss, losses)
 
 
 def reverse(direct_term: bool = True, horizon: int | None = None) -> Reverse:

@@ -4,10 +4,12 @@ Weights, outer variables, gradients and optimiser slots are all trees. In a tree
 cotangents a missing name means zero, so that zeros are never allocated.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+from gsebo.errors import InvalidInput
 
 Tree = dict[str, Tensor]
 
@@ -20,12 +22,6 @@ def detach(tree: Tree) -> Tree:
 def require_grad(tree: Tree) -> Tree:
     """Return new leaves that share memory with ``tree`` and record gradients."""
     return {name: leaf.detach().requires_grad_() for name, leaf in tree.items()}
-
-
-def present(names: Iterable[str], leaves: Iterable[Tensor | None]) -> Tree:
-    """Name the leaves that are there and leave out the missing ones (zeros)."""
-    pairs = zip(names, leaves, strict=True)
-    return {name: leaf for name, leaf in pairs if leaf is not None}
 
 
 def add(left: Tree, right: Tree) -> Tree:
@@ -54,3 +50,46 @@ def unflatten(vector: Tensor, like: Tree) -> Tree:
     pieces = torch.split(vector, [leaf.numel() for leaf in like.values()])
     pairs = zip(like.items(), pieces, strict=True)
     return {name: piece.view(leaf.shape) for (name, leaf), piece in pairs}
+
+
+def gradient(
+    loss: Tensor, *inputs: Tree, create_graph: bool = False
+) -> tuple[Tree, ...]:
+    """Return ``d loss / d input`` of a scalar, one tree per tree of inputs."""
+    if loss.dim() != 0:
+        shape = list(loss.shape)
+        raise InvalidInput(f"a loss has shape {shape}; expected a scalar (shape []).")
+    outputs = [loss] if loss.requires_grad else []
+    return _differentiate(outputs, [None], inputs, create_graph=create_graph)
+
+
+def vjp(
+    outputs: Tree, cotangents: Tree, *inputs: Tree, retain_graph: bool = False
+) -> tuple[Tree, ...]:
+    """Return ``sum_o cotangent_o . d o / d input``, one tree per tree of inputs.
+
+    Outputs without a graph are constants.
+    """
+    names = [name for name in cotangents if outputs[name].requires_grad]
+    varying = [outputs[name] for name in names]
+    weighing = [cotangents[name] for name in names]
+    return _differentiate(varying, weighing, inputs, retain_graph=retain_graph)
+
+
+def _differentiate(
+    outputs: Sequence[Tensor],
+    cotangents: Sequence[Tensor | None],
+    inputs: Sequence[Tree],
+    **options: bool,
+) -> tuple[Tree, ...]:
+    leaves = [leaf for tree in inputs for leaf in tree.values()]
+    if not outputs or not leaves:
+        return tuple({} for _ in inputs)
+    found = iter(
+        torch.autograd.grad(outputs, leaves, cotangents, allow_unused=True, **options)
+    )
+    # Each tree takes as many as it has names, and leaves the rest to the next.
+    return tuple(
+        {n: leaf for n, leaf in zip(tree, found, strict=False) if leaf is not None}
+        for tree in inputs
+    )

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from gsebo.bilevel import Hypergradient, Optimizer, make_optimizer
+from gsebo.bilevel.hypergradient import Unrolled
 from gsebo.bilevel.reverse import Reverse
-from gsebo.bilevel.unrolled import Unrolled
 from gsebo.distributed.group import Alone, Group
 from gsebo.errors import InvalidInput
 from gsebo.graph.graph import Graph

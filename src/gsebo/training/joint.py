@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from gsebo.bilevel import Iterate, Optimizer, State, Tree, begin
-from gsebo.bilevel.problem import gradient
-from gsebo.bilevel.tree import filled, require_grad
+from gsebo.bilevel.tree import filled, gradient, require_grad
 from gsebo.graph import Propagation
 from gsebo.training.history import Advance, Progress
 from gsebo.training.loop import LoopSettings, run_loop

@@ -16,8 +16,12 @@ import torch
 from torch import Tensor
 
 from gsebo.bilevel import Tree
-from gsebo.bilevel.derivatives import Derivatives, FirstDerivatives, HandDifferentiated
-from gsebo.bilevel.recorded import RecordedDerivatives
+from gsebo.bilevel.derivatives import (
+    AutogradDerivatives,
+    Derivatives,
+    FirstDerivatives,
+    HandDifferentiated,
+)
 from gsebo.bilevel.tree import add, filled
 from gsebo.distributed.group import Group
 from gsebo.training.problem import NodeClassification
@@ -107,12 +111,11 @@ class _SummedDerivatives(Derivatives):
         for place, batches in enumerate(self._problem.inner):
             if any(each.problem is problem for each in batches):
                 last = place
-        return RecordedDerivatives(
+        return AutogradDerivatives(
             problem,
             self._outer,
             range(first, first + last + 1),
             kept_graphs=self._kept_graphs,
-            graph_memory=0,
         )
 
     def inner_gradient(self, weights: Tree, step: int) -> tuple[Tree, Tensor]:

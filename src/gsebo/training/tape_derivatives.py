@@ -11,8 +11,7 @@ from torch import Tensor
 
 from gsebo.bilevel import Tree
 from gsebo.bilevel.derivatives import Derivatives
-from gsebo.bilevel.problem import vjp
-from gsebo.bilevel.tree import require_grad
+from gsebo.bilevel.tree import require_grad, vjp
 from gsebo.sparse import Noise
 from gsebo.tape import Program, Reach, Tape, backend, trace
 

@@ -9,8 +9,7 @@ from typing import NamedTuple, Protocol, TypeVar, final
 from torch import Tensor
 
 from gsebo.bilevel import HypergradientStep, Optimizer, State, Tree, begin
-from gsebo.bilevel.derivatives import FirstDerivatives
-from gsebo.bilevel.problem import BilevelProblem
+from gsebo.bilevel.derivatives import BilevelProblem, FirstDerivatives
 from gsebo.distributed.entries import Entries
 from gsebo.distributed.tables import EntryTable
 from gsebo.structure import Structure

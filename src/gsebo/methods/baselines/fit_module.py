@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from gsebo.bilevel import Optimizer, Tree
-from gsebo.bilevel.problem import gradient
-from gsebo.bilevel.tree import filled, require_grad
+from gsebo.bilevel.tree import filled, gradient, require_grad
 from gsebo.errors import InvalidInput
 
 
