@@ -13,9 +13,9 @@ from torch import Tensor
 from distributed.test_tables import COLUMNS, expected_sum, filled, some_entries
 from gsebo.distributed import (
     Distributed,
+    EntryTable,
     Group,
     current_group,
-    entry_table,
     load_table,
     save_table,
 )
@@ -53,20 +53,18 @@ def _sums(group: Group) -> None:
         time.sleep(random.random() / 200)
         assert torch.equal(group.sum(own), first)
     assert all(torch.equal(other, first) for other in group.gather(first))
-    tree = {"a": own[:6].view(2, 3), "b": own[6], "c": own[7:]}
-    summed = group.sum_tree(tree)
-    assert {name: leaf.shape for name, leaf in summed.items()} == {
-        name: leaf.shape for name, leaf in tree.items()
-    }
-    assert torch.equal(summed["c"], group.sum(own[7:].clone()))
     told = group.from_first(torch.tensor([group.rank + 5.0]))
     assert told.tolist() == [5.0]
-    parts = [{"a": own_tensor(rank)} for rank in range(group.size)]
-    together = group.sum_in_order([parts[group.rank]], {"a": own})["a"]
-    total = parts[0]["a"].clone()
-    for part in parts[1:]:
-        total += part["a"]
-    assert torch.equal(together, total)
+
+    def tree(numbers: Tensor) -> dict[str, Tensor]:
+        return {"a": numbers[:6].view(2, 3), "b": numbers[6], "c": numbers[7:]}
+
+    total = own_tensor(0)
+    for rank in range(1, group.size):
+        total += own_tensor(rank)
+    summed = group.sum_in_order([tree(own)], tree(own))
+    assert list(summed) == ["a", "b", "c"]
+    assert all(map(torch.equal, summed.values(), tree(total).values()))
 
 
 def _gathers(group: Group) -> None:
@@ -123,13 +121,13 @@ def _tables(group: Group, *, sharded: bool) -> None:
 def _files(group: Group, folder: Path) -> None:
     """Each number of processes loads what the one before it has saved."""
     for path in sorted(folder.glob("table-*")):
-        table = entry_table(COLUMNS, TOTAL, group, sharded=True)
+        table = EntryTable(COLUMNS, TOTAL, group, sharded=True)
         load_table(table, path)
         every = torch.arange(TOTAL)
         expected = filled(group, TOTAL, 8, sharded=False).read(every)
         found = table.take(every)
         assert all(torch.equal(found[name], expected[name]) for name in COLUMNS)
-    group.barrier()
+    group.sum(torch.zeros(1))  # Everybody is here.
     save_table(filled(group, TOTAL, 8, sharded=True), folder / f"table-{group.size}")
 
 

@@ -9,7 +9,7 @@ from distributed.test_tables import COLUMNS, filled
 from distributed.thread_group import together
 from gsebo import Checkpoint, InvalidInput
 from gsebo.bilevel import Iterate, State
-from gsebo.distributed import Group, entry_table
+from gsebo.distributed import EntryTable, Group
 from gsebo.training import Progress, StepRecord
 
 TOTAL = 37
@@ -32,7 +32,7 @@ def state(group: Group, *, sharded: bool) -> Progress:
 
 
 def start(group: Group, *, sharded: bool) -> Progress:
-    table = entry_table(COLUMNS, TOTAL, group, sharded=sharded)
+    table = EntryTable(COLUMNS, TOTAL, group, sharded=sharded)
     iterate = Iterate({"flat": torch.zeros(5)}, State(0, {}), 0)
     return Progress(iterate, {}, State(0, {}), table=table, own_columns=("change",))
 

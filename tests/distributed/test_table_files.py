@@ -8,22 +8,20 @@ from distributed.test_tables import COLUMNS, filled
 from distributed.thread_group import together
 from gsebo import InvalidInput
 from gsebo.distributed import (
+    EntryTable,
     Group,
     discard_tables,
-    entry_table,
     load_table,
     save_table,
-    table_files,
+    tables,
 )
-from gsebo.distributed import tables as local_table
 
 TOTAL = 101
 
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_files, "CHUNK", 16)
-    monkeypatch.setattr(local_table, "CHUNK", 16)
+    monkeypatch.setattr(tables, "CHUNK", 16)
 
 
 def save(folder: Path, *, size: int = 1, sharded: bool = False) -> None:
@@ -44,7 +42,7 @@ def test_any_number_loads_what_any_number_has_saved(
     assert [path.name for path in tmp_path.iterdir()] == ["table-1"]
 
     def load(group: Group) -> None:
-        table = entry_table(
+        table = EntryTable(
             COLUMNS, TOTAL, group, sharded=loaded_sharded, folder=tmp_path / "work"
         )
         load_table(table, folder)
@@ -75,7 +73,7 @@ def test_nothing_half_written_stays_behind(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(table_files.os, "fsync", full)
+    monkeypatch.setattr(tables.os, "fsync", full)
     with pytest.raises(InvalidInput, match="No space left"):
         save(tmp_path / "table-2")
     assert [path.name for path in tmp_path.iterdir()] == ["table-1"]
@@ -109,6 +107,4 @@ def test_a_table_that_does_not_fit_is_named(tmp_path: Path, damage: str) -> None
         shape, kind = (TOTAL + 1, "f4") if damage == "shape" else (TOTAL, "f8")
         np.save(path, np.zeros(shape, kind))
     with pytest.raises(InvalidInput, match=r"bias\.npy.*expected"):
-        together(
-            1, lambda group: load_table(entry_table(COLUMNS, TOTAL, group), folder)
-        )
+        together(1, lambda group: load_table(EntryTable(COLUMNS, TOTAL, group), folder))

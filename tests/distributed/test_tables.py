@@ -11,9 +11,7 @@ from gsebo.distributed import (
     Entries,
     EntryTable,
     Group,
-    LocalTable,
     add_up,
-    entry_table,
     share,
 )
 
@@ -50,7 +48,7 @@ def expected_sum(parts: list[Entries], total: int) -> dict[str, Tensor]:
 
 
 def filled(group: Group, total: int, seed: int, *, sharded: bool) -> EntryTable:
-    table = entry_table(COLUMNS, total, group, sharded=sharded)
+    table = EntryTable(COLUMNS, total, group, sharded=sharded)
     generator = torch.Generator().manual_seed(seed)
     held = torch.arange(table.held.start, table.held.stop)
     for name, axes in COLUMNS.items():
@@ -99,7 +97,7 @@ def test_gathered_is_the_sum_in_order(
     touched = {int(entry) for part in parts for entry in part.ids}
 
     def work(group: Group) -> list[int]:
-        table = entry_table(COLUMNS, total, group, sharded=sharded)
+        table = EntryTable(COLUMNS, total, group, sharded=sharded)
         ids, values = table.gathered(dealt[group.rank], list(COLUMNS))
         assert list(values) == list(COLUMNS)
         for name, leaf in values.items():
@@ -118,7 +116,7 @@ def test_names_may_come_in_another_order(sharded: bool) -> None:
     turned = Entries(part.ids, dict(reversed(part.values.items())))
 
     def work(group: Group) -> None:
-        table = entry_table(COLUMNS, 9, group, sharded=sharded)
+        table = EntryTable(COLUMNS, 9, group, sharded=sharded)
         own = [part if group.is_first else turned]
         ids, values = table.gathered(own, list(COLUMNS))
         whole = expected_sum([part, part], 9)
@@ -173,7 +171,7 @@ def test_a_copy_stays_and_can_be_taken_back(sharded: bool) -> None:
 @pytest.mark.parametrize("ids", [[3, 2], [1, 1], [-1, 2], [2, 9]])
 def test_ids_that_would_be_lost_are_refused(ids: list[int]) -> None:
     def work(group: Group) -> None:
-        table = entry_table(COLUMNS, 9, group, sharded=True)
+        table = EntryTable(COLUMNS, 9, group, sharded=True)
         table.take(torch.tensor(ids))
 
     with pytest.raises(ValueError, match="expected ascending ones from 0 to 8"):
@@ -182,8 +180,8 @@ def test_ids_that_would_be_lost_are_refused(ids: list[int]) -> None:
 
 def test_tables_shared_out_differently_are_not_mixed() -> None:
     def work(group: Group) -> None:
-        whole = entry_table(COLUMNS, 9, group)
-        dealt = entry_table(COLUMNS, 9, group, sharded=True)
+        whole = EntryTable(COLUMNS, 9, group)
+        dealt = EntryTable(COLUMNS, 9, group, sharded=True)
         for one, other in ((whole, dealt), (dealt, whole)):
             with pytest.raises(ValueError, match="the same way"):
                 one.assign(other)
@@ -194,7 +192,7 @@ def test_tables_shared_out_differently_are_not_mixed() -> None:
 def test_one_part_is_its_own_sum() -> None:
     part = some_entries(9, 4)
     assert add_up([part]) is part
-    table = LocalTable(COLUMNS, 9)
+    table = EntryTable(COLUMNS, 9)
     ids, values = table.gathered([part], list(COLUMNS))
     assert torch.equal(ids, part.ids)
     assert all(torch.equal(values[name], part.values[name]) for name in COLUMNS)

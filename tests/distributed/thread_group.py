@@ -31,9 +31,6 @@ class ThreadGroup(Group):
     def from_first(self, tensor: Tensor) -> Tensor:
         return self._all(tensor)[0]
 
-    def barrier(self) -> None:
-        self._door.wait()
-
     def _all(self, own: Any) -> list[Any]:
         self._board[self.rank] = own
         self._door.wait()

@@ -5,7 +5,7 @@ are added up over batches and processes in a fixed order, so that everybody has 
 bits, and so does any number of processes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import prod
 from typing import NamedTuple, final
@@ -17,33 +17,15 @@ from gsebo.bilevel.tree import Tree
 from gsebo.distributed.group import Group
 
 Columns = Mapping[str, tuple[int, ...]]
-"""The axes before the entries, of each named column."""
-_Send = Callable[[Sequence[Tensor]], list[Tensor]]
+"""The axes before the entries, of each named column: ``()`` or ``(layers,)``."""
 
 
 @final
 class Entries(NamedTuple):
-    """Values of some entries.
-
-    Attributes:
-        ids: Which entries, int64 ``[k]``, ascending, each once.
-        values: Named values, ``[..., k]``.
-    """
+    """Named values ``[..., k]`` of some entries; ids ascend, each once, ``[k]``."""
 
     ids: Tensor
     values: Tree
-
-    @classmethod
-    def nothing(
-        cls, columns: Columns, dtype: torch.dtype, device: torch.device
-    ) -> "Entries":
-        """Return no entries at all."""
-        ids = torch.empty(0, dtype=torch.int64, device=device)
-        empty = {
-            name: torch.empty(*axes, 0, dtype=dtype, device=device)
-            for name, axes in columns.items()
-        }
-        return cls(ids, empty)
 
     def cut(self, place: slice) -> "Entries":
         """Return those at some of the places."""
@@ -54,8 +36,7 @@ class Entries(NamedTuple):
 def add_up(parts: Sequence[Entries]) -> Entries:
     """Return all entries of all parts, the values of each added in the parts' order.
 
-    Args:
-        parts: At least one, all with the same names.
+    There is at least one part, and all have the same names.
     """
     full = [part for part in parts if part.ids.numel()]
     if len(full) < 2:
@@ -80,44 +61,38 @@ def combine(
 ) -> Entries:
     """Add up the parts of all processes, by rank and then in the order of the parts.
 
-    Args:
-        group: Who takes part.
-        parts: Those of this process: at least one, which may be empty.
-        owners: Entries that each rank is to get the sums of; ``None``: all get all.
+    This process gives at least one, which may be empty. Each rank gets the sums of the
+    entries that it owns; without owners all get all.
     """
     if group.size == 1:
         return add_up(parts)
-    boxes, send = [list(parts)], _to_all(group)
+    sent = [list(parts)]
     if owners is not None:
         cuts = [places_by_owner(part.ids, owners) for part in parts]
-        by_part = list(zip(parts, cuts, strict=True))
-        ranks = range(group.size)
-        boxes = [[part.cut(cut[rank]) for part, cut in by_part] for rank in ranks]
-        send = group.exchange
-    lengths = send([_lengths(box) for box in boxes])
-    ids = send([torch.cat([part.ids for part in box]) for box in boxes])
-    rows = send([torch.cat([pack(part.values) for part in box]) for box in boxes])
+        pairs = list(zip(parts, cuts, strict=True))
+        sent = [[part.cut(cut[k]) for part, cut in pairs] for k in range(group.size)]
+
+    def send(items: list[Tensor]) -> list[Tensor]:
+        return group.gather(items[0]) if owners is None else group.exchange(items)
+
+    device = parts[0].ids.device
+    counts = [[part.ids.numel() for part in each] for each in sent]
+    lengths = send([torch.tensor(each, device=device) for each in counts])
+    ids = send([torch.cat([part.ids for part in each]) for each in sent])
+    rows = send([torch.cat([pack(part.values) for part in each]) for each in sent])
     columns = {name: leaf.shape[:-1] for name, leaf in parts[0].values.items()}
     received = []
-    for count, own_ids, own_rows in zip(lengths, ids, rows, strict=True):
-        pieces = (
-            torch.split(own_ids, count.tolist()),
-            torch.split(own_rows, count.tolist()),
-        )
+    for length, own_ids, own_rows in zip(lengths, ids, rows, strict=True):
+        cut = [torch.split(whole, length.tolist()) for whole in (own_ids, own_rows)]
         received += [
-            Entries(each, unpack(packed, columns))
-            for each, packed in zip(*pieces, strict=True)
+            Entries(some, unpack(packed, columns))
+            for some, packed in zip(*cut, strict=True)
         ]
     return add_up(received)
 
 
 def places_by_owner(ids: Tensor, owners: Sequence[range]) -> list[slice]:
-    """Where among ascending ids those of each owner lie.
-
-    Args:
-        ids: int64 ``[k]``, ascending, each once.
-        owners: Entries of each rank, one range after another.
-    """
+    """Where among ascending ids those of each owner lie; owners ascend too."""
     total = owners[-1].stop
     if ids.numel():
         first, last = int(ids[0]), int(ids[-1])
@@ -132,8 +107,10 @@ def places_by_owner(ids: Tensor, owners: Sequence[range]) -> list[slice]:
 
 
 def pack(values: Tree) -> Tensor:
-    """Lay all numbers of an entry side by side: ``[k, numbers]``, ready to be sent."""
-    rows = [_matrix(leaf) for leaf in values.values()]
+    """Join all numbers of an entry: ``[k, numbers]``, ready to be sent."""
+    rows = [
+        leaf.reshape(prod(leaf.shape[:-1]), leaf.shape[-1]) for leaf in values.values()
+    ]
     return torch.cat(rows).T.contiguous()
 
 
@@ -145,20 +122,3 @@ def unpack(packed: Tensor, columns: Columns) -> Tree:
         name: piece.view(*axes, packed.shape[0])
         for (name, axes), piece in zip(columns.items(), pieces, strict=True)
     }
-
-
-def _matrix(leaf: Tensor) -> Tensor:
-    return leaf.reshape(prod(leaf.shape[:-1]), leaf.shape[-1])
-
-
-def _to_all(group: Group) -> _Send:
-    def send(items: Sequence[Tensor]) -> list[Tensor]:
-        (item,) = items
-        return group.gather(item)
-
-    return send
-
-
-def _lengths(box: Sequence[Entries]) -> Tensor:
-    device = box[0].ids.device
-    return torch.tensor([part.ids.numel() for part in box], device=device)

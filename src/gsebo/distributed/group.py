@@ -1,28 +1,42 @@
 """Those who train together: one process alone, or several that exchange tensors.
 
-Every method of a group is a meeting: all processes call it, in the same order. What a
-sum returns does not depend on who comes first, and is the same to the last bit for all.
+torchrun keeps one store of keys through all restarts. The addresses of the processes
+that have died are still in there, and whoever comes back connects to those and fails or
+waits for ever. So every start meets under a name of its own, which the first process
+makes up. The number of restarts would not do as a name: every machine counts its own.
 """
 
+import atexit
 import json
+import secrets
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any, final
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
+from torch.distributed.rendezvous import rendezvous
 
 from gsebo.bilevel.tree import Tree, flatten, unflatten
+from gsebo.distributed.launch import Launch, launched
 from gsebo.errors import InvalidInput
+
+_PAUSE_SECONDS = 0.02
+# As long as a slow machine may need between two meetings. A process that has died is
+# noticed at once; only one that hangs is waited for.
+_TIMEOUT_SECONDS = 1800.0
 
 
 class Group(ABC):
-    """Processes that train together.
+    """Processes that train together; ``rank`` is the number of this one, from 0.
 
-    Attributes:
-        rank: Number of this process, from 0.
-        size: Number of processes.
+    All processes call every method, in the same order. What a sum returns does not
+    depend on who comes first, and is the same to the last bit for all.
     """
 
     rank: int
@@ -46,48 +60,30 @@ class Group(ABC):
 
     @abstractmethod
     def exchange(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """Send one tensor to each process; return what each has sent to this one.
+        """Send one tensor to each rank; return what each has sent to this one.
 
-        Args:
-            parts: What each rank is to get. They may have different lengths, but not
-                types or further axes.
+        They may have different lengths, but not types or further axes.
         """
 
     @abstractmethod
     def from_first(self, tensor: Tensor) -> Tensor:
         """Return the tensor of the first process; all have the same shape and type."""
 
-    @abstractmethod
-    def barrier(self) -> None:
-        """Wait until everybody is here."""
-
-    def sum_tree(self, tree: Tree) -> Tree:
-        """Add up the trees of all processes, which have one type and the same names."""
-        if not tree:
-            return {}
-        return unflatten(self.sum(flatten(tree)), tree)
-
     def sum_in_order(self, parts: Sequence[Tree], like: Tree) -> Tree:
         """Add up all parts of all processes, one after another.
 
-        The bits of the sum depend on the parts and not on how they are dealt out, so
+        The bits of the sum depend on the parts and not on how they are shared out, so
         that any number of processes finds the same. All parts travel, not only sums.
-
-        Args:
-            parts: Those of this process; there may be none.
-            like: A tree with the names, shapes and type of the parts.
+        There may be none; ``like`` has their names, shapes and type.
         """
         if not like:
             return {}
         vectors = [flatten({name: part[name] for name in like}) for part in parts]
-        own = (
-            torch.stack(vectors) if vectors else flatten(like).new_empty(0, _len(like))
-        )
-        total: Tensor | None = None
-        for vector in torch.cat(self.gather(own)):
-            total = vector.clone() if total is None else total.add_(vector)
-        if total is None:
-            total = own.new_zeros(_len(like))
+        own = torch.stack(vectors) if vectors else flatten(like)[None][:0]
+        rows = torch.cat(self.gather(own))
+        total = rows[0].clone() if len(rows) else own.new_zeros(own.shape[1])
+        for row in rows[1:]:
+            total.add_(row)
         return unflatten(total, like)
 
 
@@ -99,28 +95,162 @@ class Alone(Group):
     size = 1
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """A copy."""
         return tensor.detach().clone()
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
-        """The tensor itself."""
         return [tensor]
 
     def exchange(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """The only part."""
         (part,) = parts
         return [part]
 
     def from_first(self, tensor: Tensor) -> Tensor:
-        """The tensor itself."""
         return tensor
 
-    def barrier(self) -> None:
-        """Nobody to wait for."""
+
+@final
+class Distributed(Group):
+    """The processes in the default group of torch.distributed."""
+
+    def __init__(self) -> None:
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        on_gpu = dist.get_backend() == "nccl"
+        # gloo cannot exchange tensors on GPUs, nccl no others.
+        name = f"cuda:{torch.cuda.current_device()}" if on_gpu else "cpu"
+        self._device = torch.device(name)
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        # By a ring, whose order of addition is fixed by the number of processes.
+        total = self._packed(tensor, copy=True)
+        dist.all_reduce(total)
+        return total.to(tensor.device)
+
+    def gather(self, tensor: Tensor) -> list[Tensor]:
+        own = self._packed(tensor)
+        lengths = [int(length) for length in self._all(torch.tensor([len(own)]))]
+        # All of one length on the way, which gloo needs.
+        padded = own.new_zeros(max(lengths), *own.shape[1:])
+        padded[: len(own)] = own
+        pairs = zip(self._all(padded), lengths, strict=True)
+        return [each[:length].to(tensor.device) for each, length in pairs]
+
+    def exchange(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        sent = [len(part) for part in parts]
+        lengths = torch.tensor(sent, device=self._device)
+        coming = torch.empty_like(lengths)
+        dist.all_to_all_single(coming, lengths)
+        received: list[int] = coming.tolist()
+        own = self._packed(torch.cat(list(parts)))
+        found = own.new_empty(sum(received), *own.shape[1:])
+        dist.all_to_all_single(found, own, received, sent)
+        return list(torch.split(found.to(parts[0].device), received))
+
+    def from_first(self, tensor: Tensor) -> Tensor:
+        given = self._packed(tensor, copy=True)
+        dist.broadcast(given, 0)
+        return given.to(tensor.device)
+
+    def _all(self, own: Tensor) -> list[Tensor]:
+        """Tensors of one shape from all processes, by rank."""
+        own = own.to(self._device)
+        found = [torch.empty_like(own) for _ in range(self.size)]
+        dist.all_gather(found, own)
+        return found
+
+    def _packed(self, tensor: Tensor, *, copy: bool = False) -> Tensor:
+        return tensor.detach().to(self._device, copy=copy).contiguous()
+
+
+def current_group(
+    device: str = "cpu", *, timeout_seconds: float = _TIMEOUT_SECONDS
+) -> Group:
+    """Join those whom torchrun has started with this process; else be alone.
+
+    A second call returns the same group. It is left when the process ends. On GPUs,
+    tensors travel by nccl from one to another, and each process gets its own; otherwise
+    by gloo. A process that does not answer is given up after some seconds.
+    """
+    if not dist.is_initialized():
+        place = launched()
+        if place is None:
+            return Alone()
+        _join(place, torch.device(device), timedelta(seconds=timeout_seconds))
+    return Distributed()
+
+
+def _join(place: Launch, device: torch.device, timeout: timedelta) -> None:
+    uses_gpu = device.type == "cuda"
+    if uses_gpu:
+        _take_own_gpu(place, device)
+    store, rank, size = next(rendezvous("env://", timeout=timeout))
+    dist.init_process_group(
+        "nccl" if uses_gpu else "gloo",
+        store=_meet(store, rank, size, timeout),
+        rank=rank,
+        world_size=size,
+        timeout=timeout,
+        device_id=torch.device("cuda", place.local_rank) if uses_gpu else None,
+    )
+    atexit.register(leave_group)
+
+
+def leave_group() -> None:
+    """Leave the group, if this process is in one."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _take_own_gpu(place: Launch, device: torch.device) -> None:
+    found = torch.cuda.device_count()
+    if place.local_size > found:
+        raise InvalidInput(
+            f"{place.local_size} processes on a machine with {found} GPUs; expected "
+            "one for each at most, or --device cpu"
+        )
+    if device.index not in (None, place.local_rank):
+        raise InvalidInput(
+            f"device {device} given to the process with local rank {place.local_rank}; "
+            "expected cuda, of which each process takes its own"
+        )
+    torch.cuda.set_device(place.local_rank)
+
+
+def _meet(store: Store, rank: int, size: int, timeout: timedelta) -> Store:
+    """Wait for everybody who was started now; return a store that only they use.
+
+    Keys of earlier starts are still in what all processes can reach.
+    """
+    if rank == 0:
+        name = secrets.token_hex(8)
+        _welcome(store, name, size, time.monotonic() + timeout.total_seconds())
+    else:
+        # Unlike a rank, this is not mistaken for that of somebody who has died.
+        own = secrets.token_hex(8)
+        store.set(f"gsebo/hello/{rank}", own)
+        store.wait([f"gsebo/answer/{own}"], timeout)
+        name = store.get(f"gsebo/answer/{own}").decode()
+        store.set(f"gsebo/here/{name}/{rank}", "")
+    return PrefixStore(f"gsebo/{name}", store)
+
+
+def _welcome(store: Store, name: str, size: int, deadline: float) -> None:
+    """Answer whoever says hello until all have come; answers to the dead do no harm."""
+    missing = set(range(1, size))
+    while missing:
+        for rank in list(missing):
+            if store.check([f"gsebo/hello/{rank}"]):
+                own = store.get(f"gsebo/hello/{rank}").decode()
+                store.set(f"gsebo/answer/{own}", name)
+            if store.check([f"gsebo/here/{name}/{rank}"]):
+                missing.remove(rank)
+        if missing and time.monotonic() > deadline:
+            ranks = ", ".join(map(str, sorted(missing)))
+            raise TimeoutError(f"waited in vain for the processes with rank {ranks}")
+        time.sleep(_PAUSE_SECONDS if missing else 0)
 
 
 def shares(count: int, size: int) -> list[range]:
-    """Deal ``count`` things out to ``size`` processes, evenly and in order.
+    """Share ``count`` things out to ``size`` processes, evenly and in order.
 
     Thing ``k`` goes to process ``k * size // count``.
 
@@ -136,22 +266,14 @@ def share(count: int, group: Group) -> range:
     return shares(count, group.size)[group.rank]
 
 
-def _len(tree: Tree) -> int:
-    return sum(leaf.numel() for leaf in tree.values())
-
-
 Content = tuple[dict[str, Tensor], dict[str, Any]]
 """Tensors by name, and facts that JSON can hold."""
 
 
 def told_by_first(group: Group, find: Callable[[], Content | None]) -> Content | None:
-    """Let the first process find something, and tell everybody.
+    """Let the first process find something, and broadcast it; so is what it refuses.
 
     Nobody else needs the files that it reads: they may lie on its machine alone.
-
-    Args:
-        group: Who takes part.
-        find: Called by the first process; what it refuses is refused by all.
     """
     if group.size == 1:
         return find()

@@ -18,14 +18,7 @@ _NEEDED = ("RANK", _SIZE, "MASTER_ADDR", "MASTER_PORT")
 
 @final
 class Launch(NamedTuple):
-    """The place of this process among those that were launched together.
-
-    Attributes:
-        rank: Number of the process, from 0.
-        size: Number of processes.
-        local_rank: Number of the process on its machine.
-        local_size: Number of processes on its machine.
-    """
+    """The place of this process among those launched together, and on its machine."""
 
     rank: int
     size: int

@@ -1,6 +1,4 @@
-"""Tables of numbers per edge: whole in every process, or shared out.
-
-What a table of numbers per edge is: read and updated for some edges at a time.
+"""Tables of numbers per edge: whole in every process, or shared out; also in files.
 
 A step of training reads the strengths of its batches (``take``), adds up the gradients
 of all processes (``gathered``), and moves exactly those entries:
@@ -13,19 +11,24 @@ The same lines serve one process, processes that each have the whole table, and
 processes that each have a share of it.
 """
 
+import copy
 import mmap
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, final
+from typing import IO, Any, final
 from urllib.parse import quote
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from gsebo.bilevel.tree import Tree
+from gsebo.data.formats.npy_stream import header_of, open_array
 from gsebo.distributed.entries import (
     Columns,
     Entries,
@@ -34,179 +37,90 @@ from gsebo.distributed.entries import (
     places_by_owner,
     unpack,
 )
-from gsebo.distributed.group import Alone, Group, share, shares
+from gsebo.distributed.group import Alone, Group, shares
 from gsebo.errors import InvalidInput
+from gsebo.files import checksum
 from gsebo.graph.mapped import stretches
-
-_CLEARED_AT_ONCE = 2**20
-
-
-class EntryTable(ABC):
-    """Named numbers of every entry, zero at first.
-
-    All processes of the group call ``take``, ``gathered`` and ``by_holder`` together;
-    the other methods concern this process only.
-
-    Attributes:
-        columns: Axes before the entries, of each name: ``()`` or ``(layers,)``.
-        total: Number of entries.
-        dtype: Type of all numbers.
-        device: Where they are.
-        group: Who shares the table.
-        held: Entries that this process reads and writes.
-    """
-
-    columns: dict[str, tuple[int, ...]]
-    total: int
-    dtype: torch.dtype
-    device: torch.device
-    group: Group
-    held: range
-
-    @abstractmethod
-    def take(self, ids: Tensor, names: Sequence[str] | None = None) -> Tree:
-        """Look entries up, wherever they are; each process asks for its own.
-
-        Args:
-            ids: int64 ``[k]``, ascending, each once.
-            names: Which columns; ``None`` for all.
-
-        Returns:
-            ``[..., k]`` for each name, on the device of the ids.
-        """
-
-    @abstractmethod
-    def gathered(self, parts: Sequence[Entries], names: Sequence[str]) -> Entries:
-        """Add up what all processes have found; return what this one is to update.
-
-        Args:
-            parts: Of this process; there may be none. Sums are made in the order of
-                ranks and parts, so that they do not depend on how parts are dealt out.
-            names: Columns that the values belong to.
-
-        Returns:
-            Entries that this process holds, on the device of the table.
-        """
-
-    @abstractmethod
-    def read(self, ids: Tensor, names: Sequence[str] | None = None) -> Tree:
-        """Look up entries that this process holds, in any order."""
-
-    @abstractmethod
-    def write(self, ids: Tensor, values: Tree) -> None:
-        """Replace entries that this process holds.
-
-        Where every process has the whole table, each has to write the same.
-        """
-
-    @abstractmethod
-    def by_holder(self, numbers: Tensor) -> Tensor:
-        """Return what each process that holds a share of the table gives, by rank.
-
-        Args:
-            numbers: Of this process's share; of the same shape in all.
-        """
-
-    @abstractmethod
-    def copy(self, names: Sequence[str] | None = None) -> "EntryTable":
-        """Return a table with these numbers, in memory or on disk as this one is.
-
-        Args:
-            names: Which columns; ``None`` for all.
-        """
-
-    @abstractmethod
-    def assign(self, other: "EntryTable") -> None:
-        """Take over the columns of a table that is shared out in the same way."""
-
-    @abstractmethod
-    def release(self) -> None:
-        """Let go of what was read from files; they stay as they are."""
-
-    def clear(self) -> None:
-        """Make all numbers zero again that this process holds."""
-        for begin in range(self.held.start, self.held.stop, _CLEARED_AT_ONCE):
-            end = min(begin + _CLEARED_AT_ONCE, self.held.stop)
-            ids = torch.arange(begin, end)
-            zeros = {
-                name: torch.zeros(*axes, len(ids), dtype=self.dtype)
-                for name, axes in self.columns.items()
-            }
-            self.write(ids, zeros)
-            self.release()
-
-    def own_parts(
-        self, parts: Sequence[Entries], names: Sequence[str]
-    ) -> list[Entries]:
-        """Return the parts next to the table, with one at least, all in one order."""
-        found = [Entries.nothing(self.chosen(names), self.dtype, self.device)]
-        for part in parts:
-            values = {name: part.values[name].to(self.device) for name in names}
-            found.append(Entries(part.ids.to(self.device), values))
-        return found
-
-    def chosen(self, names: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
-        """Return some of the columns, all for ``None``."""
-        if names is None:
-            return self.columns
-        return {name: self.columns[name] for name in names}
-
 
 # Entries that are copied at once.
 CHUNK = 1 << 20
-
-
-def column_file(folder: Path, name: str) -> Path:
-    """Where a column lies, whatever its name."""
-    return folder / f"{quote(name, safe='')}.npy"
+_WHAT = "a column of a table written by gsebo"
 
 
 @final
-class LocalTable(EntryTable):
-    """The whole table in every process.
+class EntryTable:
+    """Named numbers of every entry, zero at first.
+
+    All processes of the group call ``take``, ``gathered`` and ``by_holder`` together;
+    the other methods concern this process only, and the entries that it has: ``held``.
 
     Args:
-        columns: Axes before the entries, of each name.
+        columns: Axes before the entries, of each name: ``()`` or ``(layers,)``.
         total: Number of entries.
+        group: Who shares the table; alone by default.
+        sharded: Give each process a share instead of the whole. Entry ``k`` belongs to
+            rank ``k * size // total``.
         dtype: Type of all numbers.
         device: Where they are; files are read by the CPU.
-        group: Who has the same table.
-        folder: Where to put one ``.npy`` file for each column; ``None`` for memory.
-            What was never written takes no space there.
+        folder: Where to put one ``.npy`` file for each column, of each process in a
+            folder of its own; ``None`` for memory. What was never written takes no
+            space there.
     """
 
     def __init__(
         self,
         columns: Columns,
         total: int,
+        group: Group | None = None,
         *,
+        sharded: bool = False,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
-        group: Group | None = None,
         folder: Path | None = None,
     ) -> None:
         self.columns, self.total, self.dtype = dict(columns), total, dtype
         self.device = torch.device("cpu" if folder is not None else device)
         self.group = group or Alone()
-        self.held = range(total)
-        self._folder = folder
+        self._owners = shares(total, self.group.size) if sharded else None
+        self.held = self._owners[self.group.rank] if self._owners else range(total)
+        self._folder = folder and folder / f"rank-{self.group.rank}"
         self._maps: list[mmap.mmap] = []
-        self._leaves: Tree = {}
-        for name, axes in self.columns.items():
-            path = None if folder is None else column_file(folder, name)
-            self._leaves[name] = self._zeros((*axes, total), path)
+        self._leaves = {name: self._zeros(name) for name in self.columns}
 
     def take(self, ids: Tensor, names: Sequence[str] | None = None) -> Tree:
-        """Everything is here."""
-        return self.read(ids, names)
+        """Look entries up, wherever they are; each process asks for its own.
+
+        Ids ascend, each once, int64 ``[k]``; found are ``[..., k]`` on their device, of
+        some names or of all.
+        """
+        if self._owners is None:
+            return self.read(ids, names)
+        places = places_by_owner(ids, self._owners)
+        asked = self.group.exchange([ids[place] for place in places])
+        answers = [pack(self.read(each, names)) for each in asked]
+        return unpack(torch.cat(self.group.exchange(answers)), self.chosen(names))
 
     def gathered(self, parts: Sequence[Entries], names: Sequence[str]) -> Entries:
-        """Every process gets all sums, the same bits."""
-        return combine(self.group, self.own_parts(parts, names))
+        """Add up what all processes have found; return what this one is to update.
+
+        There may be no parts. Sums are made in the order of ranks and parts, so that
+        they do not depend on how parts are shared out. The result is on the device of
+        the table, and of entries that this process holds: of a whole table all sums.
+        """
+        ids = torch.empty(0, dtype=torch.int64, device=self.device)
+        empty = {
+            name: torch.empty(*axes, 0, dtype=self.dtype, device=self.device)
+            for name, axes in self.chosen(names).items()
+        }
+        own = [Entries(ids, empty)]
+        for part in parts:
+            values = {name: part.values[name].to(self.device) for name in names}
+            own.append(Entries(part.ids.to(self.device), values))
+        return combine(self.group, own, self._owners)
 
     def read(self, ids: Tensor, names: Sequence[str] | None = None) -> Tree:
-        """Copy entries out."""
-        here = ids.to(self.device)
+        """Look up entries that this process holds, in any order."""
+        here = self._places(ids)
         found: Tree = {}
         for name in self.chosen(names):
             leaf = self._leaves[name]
@@ -215,44 +129,70 @@ class LocalTable(EntryTable):
         return found
 
     def write(self, ids: Tensor, values: Tree) -> None:
-        """Copy entries in."""
-        here = ids.to(self.device)
+        """Replace entries that this process holds; of a whole table all write alike."""
+        here = self._places(ids)
         for name, leaf in values.items():
             given = leaf.detach().to(self.device)
             for piece, part in self._pieces(here):
                 self._leaves[name].index_copy_(-1, part, given[..., piece])
 
     def by_holder(self, numbers: Tensor) -> Tensor:
-        """Everybody has everything, so that one speaks for all."""
-        return numbers.unsqueeze(0)
+        """Stack what each process finds in its share; a whole table is one share."""
+        own = numbers.unsqueeze(0)
+        return own if self._owners is None else torch.cat(self.group.gather(own))
 
-    def copy(self, names: Sequence[str] | None = None) -> "LocalTable":
-        """Copy whole columns; files of a copy are gone when nobody has it any more."""
-        twin = LocalTable(
-            {}, self.total, dtype=self.dtype, device=self.device, group=self.group
-        )
-        twin.columns, twin._folder = self.chosen(names), self._folder
-        for name, axes in twin.columns.items():
-            twin._leaves[name] = twin._zeros((*axes, self.total), None)
+    def copy(self, names: Sequence[str] | None = None) -> "EntryTable":
+        """Return a table with these numbers, in memory or on disk as this one is.
+
+        Files of a copy are gone when nobody has it any more.
+        """
+        twin = copy.copy(self)
+        twin.columns, twin._maps = self.chosen(names), []
+        twin._leaves = {name: twin._zeros(name, is_copy=True) for name in twin.columns}
         twin.assign(self)
         return twin
 
-    def assign(self, other: EntryTable) -> None:
-        """Copy whole columns of another table, those that both have."""
-        if not isinstance(other, LocalTable) or other.total != self.total:
+    def assign(self, other: "EntryTable") -> None:
+        """Take over the columns of a table that is shared out in the same way."""
+        if (other.total, other._owners) != (self.total, self._owners):
             raise ValueError("a table shared out in another way; expected the same way")
         for name in self.columns.keys() & other.columns.keys():
-            for begin in range(0, self.total, CHUNK):
-                piece = other._leaves[name][..., begin : begin + CHUNK]
-                self._leaves[name][..., begin : begin + CHUNK] = piece
+            for own in _chunks(len(self.held)):
+                piece = slice(own.start, own.stop)
+                self._leaves[name][..., piece] = other._leaves[name][..., piece]
                 self.release()
                 other.release()
 
+    def clear(self) -> None:
+        """Make all numbers zero again that this process holds."""
+        for leaf in self._leaves.values():
+            for own in _chunks(len(self.held)):
+                leaf[..., own.start : own.stop] = 0
+                self.release()
+
     def release(self) -> None:
-        """Pages of a mapped file count as memory of the process until then."""
+        """Let go of what was read from files; they stay as they are."""
+        # Pages of a mapped file count as memory of the process until then.
         for mapped in self._maps:
             if hasattr(mmap, "MADV_DONTNEED"):
                 mapped.madvise(mmap.MADV_DONTNEED)
+
+    def chosen(self, names: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
+        """Return some of the columns, all for ``None``."""
+        wanted = self.columns if names is None else names
+        return {name: self.columns[name] for name in wanted}
+
+    def opened(self, path: Path, name: str) -> NDArray[Any]:
+        """A column in a file, mapped; raises if the file holds something else."""
+        return open_array(path, self.kind, (*self.columns[name], self.total))
+
+    @property
+    def kind(self) -> np.dtype:
+        """Type of all numbers, as numpy calls it."""
+        return torch.empty(0, dtype=self.dtype).numpy().dtype
+
+    def _places(self, ids: Tensor) -> Tensor:
+        return (ids - self.held.start if self.held.start else ids).to(self.device)
 
     def _pieces(self, ids: Tensor) -> Iterator[tuple[slice, Tensor]]:
         """Where to cut ids, so that only a stretch of a file is in memory at a time."""
@@ -263,19 +203,20 @@ class LocalTable(EntryTable):
             yield piece, ids[piece]
             self.release()
 
-    def _zeros(self, shape: tuple[int, ...], path: Path | None) -> Tensor:
-        """Numbers in memory, in a file, or without a path in a file without a name."""
+    def _zeros(self, name: str, *, is_copy: bool = False) -> Tensor:
+        """Numbers in memory or in a file, which has no name if it is that of a copy."""
+        shape = (*self.columns[name], len(self.held))
         if self._folder is None or not all(shape):
             return torch.zeros(shape, dtype=self.dtype, device=self.device)
-        kind = torch.empty(0, dtype=self.dtype).numpy().dtype
         array: Any
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            if path is None:
+            if is_copy:
                 with TemporaryFile(dir=self._folder) as file:
-                    array = np.memmap(file, kind, "w+", shape=shape)
+                    array = np.memmap(file, self.kind, "w+", shape=shape)
             else:
-                array = np.lib.format.open_memmap(path, "w+", kind, shape)
+                path = _column_file(self._folder, name)
+                array = np.lib.format.open_memmap(path, "w+", self.kind, shape)
         except OSError as error:
             raise InvalidInput(
                 f"cannot write {self._folder} ({error.strerror}); expected a folder "
@@ -285,92 +226,120 @@ class LocalTable(EntryTable):
         return torch.from_numpy(array)
 
 
-@final
-class ShardedTable(EntryTable):
-    """One share of the table in each process: a range of entries.
+def save_table(table: EntryTable, folder: Path) -> dict[str, str]:
+    """Write a table into a new folder, one ``.npy`` file for each column.
 
-    Entry ``k`` belongs to rank ``k * size // total``.
+    All processes of the group take part, and the first one writes. In the end the
+    folder is there as a whole or not at all. A checkpoint must never name a table that
+    is half written: so a table is written under a new name, then the checkpoint that
+    names it, and only then the old table is removed.
 
-    Args:
-        shard: The entries of this process, numbered from 0.
-        total: Number of entries of all processes together.
-        group: Who has the other shares.
+    Returns:
+        Checksum of each column's file, where this process wrote it.
     """
-
-    def __init__(self, shard: LocalTable, total: int, group: Group) -> None:
-        self._owners = shares(total, group.size)
-        self.held = self._owners[group.rank]
-        if shard.total != len(self.held):
-            raise ValueError(f"{shard.total} entries; expected {len(self.held)}")
-        self._shard = shard
-        self.columns, self.dtype, self.device = shard.columns, shard.dtype, shard.device
-        self.total, self.group = total, group
-
-    def take(self, ids: Tensor, names: Sequence[str] | None = None) -> Tree:
-        """Ask the owners, and answer what the others ask."""
-        places = places_by_owner(ids, self._owners)
-        asked = self.group.exchange([ids[place] for place in places])
-        answers = [pack(self.read(each, names)) for each in asked]
-        return unpack(torch.cat(self.group.exchange(answers)), self.chosen(names))
-
-    def gathered(self, parts: Sequence[Entries], names: Sequence[str]) -> Entries:
-        """Every process gets the sums of its own entries."""
-        return combine(self.group, self.own_parts(parts, names), self._owners)
-
-    def read(self, ids: Tensor, names: Sequence[str] | None = None) -> Tree:
-        """Copy entries out of this process's share."""
-        return self._shard.read(ids - self.held.start, names)
-
-    def write(self, ids: Tensor, values: Tree) -> None:
-        """Copy entries into this process's share."""
-        self._shard.write(ids - self.held.start, values)
-
-    def by_holder(self, numbers: Tensor) -> Tensor:
-        """Of every process."""
-        return torch.cat(self.group.gather(numbers.unsqueeze(0)))
-
-    def copy(self, names: Sequence[str] | None = None) -> "ShardedTable":
-        """Copy this process's share."""
-        return ShardedTable(self._shard.copy(names), self.total, self.group)
-
-    def assign(self, other: EntryTable) -> None:
-        """Copy this process's share of another table, of columns that both have."""
-        if not isinstance(other, ShardedTable):
-            raise ValueError("a table shared out in another way; expected the same way")
-        self._shard.assign(other._shard)
-
-    def release(self) -> None:
-        """Of this process's share."""
-        self._shard.release()
+    checksums: dict[str, str] = {}
+    begun = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
+    try:
+        if table.group.is_first:
+            begun.mkdir(parents=True)
+        for name in table.columns:
+            if table.group.is_first:
+                path = _column_file(begun, name)
+                with open(path, "xb") as file:
+                    _write_column(table, name, file)
+                checksums[name] = checksum(path, _WHAT)
+            else:
+                for _ in _chunks(table.total):
+                    table.take(torch.empty(0, dtype=torch.int64), [name])
+                    table.release()
+        if table.group.is_first:
+            os.rename(begun, folder)
+        return checksums
+    except OSError as error:
+        raise InvalidInput(
+            f"cannot write {folder} ({error.strerror}); expected a new folder in one "
+            "that is writable"
+        ) from error
+    finally:
+        shutil.rmtree(begun, ignore_errors=True)
 
 
-def entry_table(
-    columns: Columns,
-    total: int,
-    group: Group,
-    *,
-    sharded: bool = False,
-    dtype: torch.dtype = torch.float32,
-    device: torch.device | str = "cpu",
-    folder: Path | None = None,
-) -> EntryTable:
-    """Make a table of zeros for a group.
+def _write_column(table: EntryTable, name: str, file: IO[bytes]) -> None:
+    file.write(header_of(table.kind, (*table.columns[name], table.total)))
+    place, size = file.tell(), table.kind.itemsize
+    for own in _chunks(table.total):
+        found = table.take(torch.arange(own.start, own.stop), [name])[name]
+        table.release()
+        for row, numbers in enumerate(found.cpu().reshape(-1, len(own)).numpy()):
+            file.seek(place + (row * table.total + own.start) * size)
+            file.write(numbers.tobytes())
+    file.flush()
+    os.fsync(file.fileno())
 
-    Args:
-        columns: Axes before the entries, of each name: ``()`` or ``(layers,)``.
-        total: Number of entries.
-        group: Who shares it.
-        sharded: Give each process a share instead of the whole.
-        dtype: Type of all numbers.
-        device: Where they are.
-        folder: Keep them in files there, of each process its own; ``None``: in memory.
+
+def check_table(
+    table: EntryTable,
+    folder: Path,
+    checksums: Mapping[str, str],
+    names: Sequence[str] | None = None,
+) -> None:
+    """Raise unless a folder holds what :func:`save_table` wrote, all of it numbers.
+
+    Only this process reads; of the table it asks for some columns, all for ``None``.
     """
-    table = LocalTable(
-        columns,
-        len(share(total, group)) if sharded else total,
-        dtype=dtype,
-        device=device,
-        group=group,
-        folder=None if folder is None else folder / f"rank-{group.rank}",
-    )
-    return ShardedTable(table, total, group) if sharded else table
+    expected = table.chosen(names)
+    if checksums.keys() != expected.keys():
+        raise InvalidInput(
+            f"{folder} is said to hold {', '.join(sorted(checksums)) or 'nothing'}; "
+            f"expected the columns {', '.join(sorted(expected))}"
+        )
+    for name in expected:
+        path = _column_file(folder, name)
+        if checksum(path, _WHAT) != checksums[name]:
+            raise InvalidInput(
+                f"{path} is damaged: its checksum is another one; expected {_WHAT}"
+            )
+        for own in _chunks(table.total):
+            # Opened anew each time: what was read no longer counts as memory.
+            values = table.opened(path, name)[..., own.start : own.stop]
+            if not np.isfinite(values).all():
+                raise InvalidInput(f"{path} is not all finite; expected {_WHAT}")
+
+
+def load_table(table: EntryTable, folder: Path) -> None:
+    """Read what :func:`save_table` wrote, by any number of processes, into a table.
+
+    All processes of the group take part, and only the first one reads.
+    """
+    for name in table.columns:
+        path = _column_file(folder, name)
+        for own in _chunks(table.total):
+            parts = []
+            if table.group.is_first:
+                # Opened anew each time: what was read no longer counts as memory.
+                values = table.opened(path, name)[..., own.start : own.stop].copy()
+                ids = torch.arange(own.start, own.stop)
+                parts = [Entries(ids, {name: torch.from_numpy(values)})]
+            table.write(*table.gathered(parts, [name]))
+            table.release()
+
+
+def discard_tables(keep: Path) -> None:
+    """Remove earlier tables, and what a killed process had begun to write.
+
+    Next to ``table-12``, for example, any other ``table-...`` goes.
+    """
+    stem = keep.name.rpartition("-")[0]
+    # Numbers only: another stage may be called "table-something".
+    for pattern in (f"{stem}-[0-9]*", f".{stem}-[0-9]*"):
+        for path in keep.parent.glob(pattern):
+            if path != keep:
+                shutil.rmtree(path)
+
+
+def _column_file(folder: Path, name: str) -> Path:
+    return folder / f"{quote(name, safe='')}.npy"
+
+
+def _chunks(total: int) -> list[range]:
+    return [range(begin, min(begin + CHUNK, total)) for begin in range(0, total, CHUNK)]

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gsebo.data.formats.npy_stream import open_output
-from gsebo.distributed.process_group import current_group
-from gsebo.distributed.tables import EntryTable, entry_table
+from gsebo.distributed.group import current_group
+from gsebo.distributed.tables import EntryTable
 from gsebo.errors import InvalidInput
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.mapped import ScratchFolder, release
@@ -106,7 +106,7 @@ def table_for(
     slots = estimator.make_outer_step().slots_of(structure.own)
     columns = dict.fromkeys([structure.own, *slots], structure.layers)
     loops = graph.arrays.num_nodes if structure.loops else 0
-    return entry_table(
+    return EntryTable(
         columns,
         graph.arrays.num_edges + loops,
         graph.group,

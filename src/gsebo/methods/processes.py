@@ -3,8 +3,8 @@
 import torch
 
 from gsebo.bilevel import make_hypergradient
+from gsebo.distributed.group import current_group
 from gsebo.distributed.launch import launched
-from gsebo.distributed.process_group import current_group
 from gsebo.errors import InvalidInput
 from gsebo.methods.parameters import SklearnEstimator
 

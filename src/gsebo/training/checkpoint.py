@@ -22,13 +22,13 @@ from torch import Tensor
 
 from gsebo.bilevel import Iterate, State, Tree
 from gsebo.distributed.group import Alone, Content, Group, agreed, told_by_first
-from gsebo.distributed.table_files import (
+from gsebo.distributed.tables import (
+    EntryTable,
     check_table,
     discard_tables,
     load_table,
     save_table,
 )
-from gsebo.distributed.tables import EntryTable
 from gsebo.errors import InvalidInput, escaped
 from gsebo.files import Form, check_tensors, check_writable, read_tensors, write_tensors
 from gsebo.schema import Name, Record, Sha256, Size, Text, plain_as, require_format
