@@ -65,13 +65,8 @@ class Batch:
     ) -> Batch:
         """Put a batch together.
 
-        Args:
-            nodes: Numbers of the nodes in the whole graph, ascending.
-            edges: Ids of the edges, ascending.
-            source: Source of each edge, as position in ``nodes``.
-            counts: Number of these edges into each node.
-            degree: Number of all edges into each node.
-            seeds: Numbers in the whole graph of the nodes drawn around, ascending.
+        Seeds are given by their numbers in the whole graph. ``counts`` is the number of
+        these edges into each node, ``degree`` that of all.
         """
         target = np.repeat(np.arange(len(nodes)), counts)
         scale = (degree / np.maximum(counts, 1)).astype(np.float32)
@@ -88,31 +83,18 @@ class Batch:
 @final
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A batch, laid out on a device for a network.
+    """A batch, laid out on a device for a network."""
 
-    Attributes:
-        nodes: Numbers of its nodes in the whole graph, on the CPU.
-        graph: Its entries.
-        entries: Their numbers in the whole graph: edges, then loops behind all edges.
-        features: Of its nodes.
-        labels: Of its nodes; -1 where a label may not be known.
-        seeds: The nodes that it was drawn around.
-        scale: How many entries of the whole graph each entry stands for.
-        degree: Edges into each node in the whole graph.
-        backbone: The network.
-        place: Of the batch in its step.
-    """
-
-    nodes: Tensor
+    nodes: Tensor  # Numbers in the whole graph, on the CPU.
     graph: Topology
-    entries: Tensor
+    entries: Tensor  # Numbers in the whole graph: edges, then loops behind all edges.
     features: Features
-    labels: Tensor
-    seeds: Tensor
-    scale: Tensor
-    degree: Tensor
+    labels: Tensor  # -1 where a label may not be known.
+    seeds: Tensor  # The nodes that it was drawn around.
+    scale: Tensor  # How many entries of the whole graph each entry stands for.
+    degree: Tensor  # Edges into each node in the whole graph.
     backbone: Backbone
-    place: int = 0
+    place: int = 0  # Of the batch in its step.
 
     @classmethod
     def of(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,13 +11,12 @@ from scipy.sparse import csr_array
 
 from gsebo.errors import InvalidInput
 from gsebo.graph.arrays import GraphArrays
-from gsebo.loader.batch import Batch
+from gsebo.loader.batch import Batch, Integers
 from gsebo.loader.kernels import CSRRows, induced_rows
 from gsebo.loader.sampler import (
     BoundSampler,
     Sampler,
     ascending,
-    check_any,
     check_sizes,
     piece_of_epoch,
     pieces_of_epoch,
@@ -37,14 +36,7 @@ def partition_graph(arrays: GraphArrays, num_parts: int) -> NDArray[np.int32]:
     """Divide a graph into parts of about equal size, int32 ``[nodes]``.
 
     It is done in memory, with every edge in both directions. The same graph gives the
-    same parts.
-
-    Args:
-        arrays: The graph.
-        num_parts: Number of parts, at least 2; some may stay empty if they are small.
-
-    Raises:
-        InvalidInput: The graph is too large, or pymetis is not installed.
+    same parts, at least 2; some may stay empty if they are small.
     """
     if arrays.num_edges > _MOST_EDGES:
         raise InvalidInput(
@@ -58,7 +50,11 @@ def partition_graph(arrays: GraphArrays, num_parts: int) -> NDArray[np.int32]:
             "the partition sampler needs pymetis, which is not installed; expected: "
             "pip install 'gsebo[large]'."
         ) from error
-    starts, neighbours = _both_directions(arrays, pymetis.zero_copy_dtype())
+    ones, shape = np.ones(arrays.num_edges, np.int8), (arrays.num_nodes,) * 2
+    one_way = csr_array((ones, arrays.source, arrays.indptr), shape=shape)
+    both = one_way + one_way.T.tocsr()
+    number = pymetis.zero_copy_dtype()
+    starts, neighbours = both.indptr.astype(number), both.indices.astype(number)
     found = pymetis.part_graph(
         num_parts,
         pymetis.CSRAdjacency(starts, neighbours),
@@ -67,19 +63,6 @@ def partition_graph(arrays: GraphArrays, num_parts: int) -> NDArray[np.int32]:
         options=pymetis.Options(seed=_SEED),
     )
     return np.asarray(found.vertex_part, np.int32)
-
-
-def _both_directions(
-    arrays: GraphArrays, number: np.dtype[np.integer[Any]]
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    ones = np.ones(arrays.num_edges, np.int8)
-    shape = (arrays.num_nodes, arrays.num_nodes)
-    one_way = csr_array((ones, arrays.source, arrays.indptr), shape=shape)
-    both = one_way + one_way.T.tocsr()
-    return both.indptr.astype(number), both.indices.astype(number)
-
-
-Integers = NDArray[np.int64]
 
 
 @final
@@ -108,7 +91,6 @@ class PartitionSampler(Sampler):
     def bind(
         self, arrays: GraphArrays, *, num_layers: int, batch_size: int, seed: int
     ) -> "BoundPartition":
-        """Get ready to draw from a graph; it is divided when the first batch is."""
         check_sizes(num_layers, batch_size)
         num_parts = self.num_parts
         if num_parts is None:
@@ -125,13 +107,9 @@ class PartitionSampler(Sampler):
 
 @final
 class BoundPartition(BoundSampler):
-    """Draws clusters of one graph.
+    """Draws clusters of one graph, which is divided when the first batch is drawn.
 
-    Args:
-        arrays: The graph.
-        num_parts: Number of clusters.
-        clusters_per_batch: How many make a batch.
-        seed: Of all that is drawn; the clusters do not depend on it.
+    The clusters do not depend on the seed.
     """
 
     def __init__(
@@ -149,11 +127,7 @@ class BoundPartition(BoundSampler):
         return partition_graph(self._arrays, self._num_parts)
 
     def batch(self, nodes: Integers, number: int) -> Batch:
-        """Draw the next clusters of those that hold any of the nodes."""
-        check_any(nodes)
         nodes = ascending(nodes, self._arrays.num_nodes)
-        if self._is_whole:
-            return Batch.full(self._arrays, nodes)
         clusters = self._holding(nodes)
         piece = piece_of_epoch(
             len(clusters), self._clusters_per_batch, number, self._seed
@@ -161,18 +135,10 @@ class BoundPartition(BoundSampler):
         return self._union(clusters[piece], nodes)
 
     def batches_in_pass(self, nodes: Integers) -> int:
-        """How many groups those clusters make that hold any of the nodes."""
-        if self._is_whole:
-            return 1
         return pieces_of_epoch(len(self._holding(nodes)), self._clusters_per_batch)
 
     def cover(self, nodes: Integers) -> Iterator[Batch]:
-        """Take the clusters that hold any of the nodes, one group after the other."""
         nodes = ascending(nodes, self._arrays.num_nodes)
-        if self._is_whole:
-            if len(nodes):
-                yield Batch.full(self._arrays, nodes)
-            return
         clusters = self._holding(nodes)
         for begin in range(0, len(clusters), self._clusters_per_batch):
             chosen = clusters[begin : begin + self._clusters_per_batch]
@@ -190,15 +156,16 @@ class BoundPartition(BoundSampler):
         return np.argsort(self.partition, kind="stable"), begin
 
     def _holding(self, nodes: Integers) -> Integers:
+        """Clusters with any of the nodes."""
         held = np.bincount(self.partition[nodes], minlength=self._num_parts)
         return np.flatnonzero(held)
 
     def _union(self, clusters: Integers, asked: Integers) -> Batch:
+        if self._is_whole:
+            return Batch.full(self._arrays, asked)
         order, begin = self._members
         parts = [order[begin[one] : begin[one + 1]] for one in clusters]
         nodes = np.sort(np.concatenate(parts))
-        is_chosen = np.zeros(self._num_parts, bool)
-        is_chosen[clusters] = True
         found = induced_rows(self._rows, nodes)
         return Batch.of(
             nodes,
@@ -206,5 +173,5 @@ class BoundPartition(BoundSampler):
             found.columns,
             found.counts,
             self._rows.counts(nodes),
-            asked[is_chosen[self.partition[asked]]],
+            asked[np.isin(self.partition[asked], clusters)],
         )

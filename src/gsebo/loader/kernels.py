@@ -20,16 +20,24 @@ from gsebo.sparse.kernels.numba_compile import (
 )
 from gsebo.sparse.kernels.random_bits import NUMBA_HASH
 
+Integers = NDArray[np.int64]
+
 # Each round halves what is left of the first order; so many mix more numbers than any
 # memory holds.
 _ROUNDS = 90
 _LONGEST = 2**32
+# A read at a random place of a large array takes as long as so many multiplications.
+_WORK_PER_READ = 32
 _draw = NUMBA_HASH.draw
 
 
-def shuffled(
-    places: NDArray[np.int64], length: int, noise: Noise, site: int
-) -> NDArray[np.int64]:
+def _keys(noise: Noise, site: int) -> tuple[np.uint32, ...]:
+    """Four words for a place, of which the number after it is taken too."""
+    words = (*noise.keys(site), *noise.keys(site + 1))
+    return tuple(np.uint32(word) for word in words)
+
+
+def shuffled(places: Integers, length: int, noise: Noise, site: int) -> Integers:
     """Numbers at some places of a random order of ``range(length)``.
 
     The order is a pure function of (seed, step, site, length), and only what is asked
@@ -37,18 +45,11 @@ def shuffled(
 
     >>> sorted(shuffled(np.arange(5), 5, Noise(0, 1), 3).tolist())
     [0, 1, 2, 3, 4]
-
-    Args:
-        places: Where to look, in ``[0, length)``.
-        length: Of the order.
-        noise: Seed and step.
-        site: Number of the place; the one after it is taken too.
     """
     if length > _LONGEST:
         raise InvalidInput(f"{length} things to shuffle; expected at most {_LONGEST}.")
-    words = (*noise.keys(site), *noise.keys(site + 1))
     out = np.empty(len(places), np.int64)
-    _shuffle(places, length, tuple(np.uint32(word) for word in words), out)
+    _shuffle(places, length, _keys(noise, site), out)
     return out
 
 
@@ -69,20 +70,8 @@ def _shuffle(places, length, keys, out):  # type: ignore[no-untyped-def]
         out[k] = number
 
 
-Integers = NDArray[np.int64]
-Keys = tuple[np.uint32, np.uint32, np.uint32, np.uint32]
-
-# A read at a random place of a large array takes as long as so many multiplications.
-_WORK_PER_READ = 32
-
-
 class CSRRows(NamedTuple):
-    """A sparse matrix as the loops read it.
-
-    Attributes:
-        indptr: Where each row begins, int64 ``[rows + 1]``.
-        columns: Column of each position, integers.
-    """
+    """A sparse matrix as the loops read it."""
 
     indptr: Integers
     columns: NDArray[Any]
@@ -97,33 +86,19 @@ class CSRRows(NamedTuple):
         return self.indptr[rows + 1] - self.indptr[rows]
 
 
-class Induced(NamedTuple):
-    """The positions of some rows whose columns are among the same numbers.
-
-    Attributes:
-        positions: Where they are in the matrix, ascending.
-        columns: Their columns, as places among the chosen numbers.
-        counts: How many there are in each row.
-    """
-
-    positions: Integers
-    columns: Integers
-    counts: Integers
+def _plain(array: NDArray[Any]) -> NDArray[Any]:
+    view = np.asarray(array).view()
+    view.flags.writeable = False
+    return view
 
 
 def sample_rows(
     matrix: CSRRows, rows: Integers, counts: Integers, noise: Noise, site: int
 ) -> tuple[Integers, Integers]:
-    """Draw positions of some rows, uniformly and without replacement.
+    """Draw so many positions from each row, uniformly and without replacement.
 
-    What is drawn from a row is a pure function of (seed, step, site, row, count).
-
-    Args:
-        matrix: Where to draw from.
-        rows: Numbers of different rows.
-        counts: How many positions to draw from each, at most what it holds.
-        noise: Seed and step.
-        site: Number of the place; the one after it is taken too.
+    What is drawn from a row is a pure function of (seed, step, site, row, count). The
+    rows are different ones, and the counts at most what they hold.
 
     Returns:
         Positions in the matrix, row after row and ascending within each, and their
@@ -131,38 +106,10 @@ def sample_rows(
     """
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
-    positions, columns = np.empty(total, np.int64), np.empty(total, np.int64)
-    words = (*noise.keys(site), *noise.keys(site + 1))
-    keys = tuple(np.uint32(word) for word in words)
-    run_kernel(
-        _sample,
-        _WORK_PER_READ * total,
-        *(*matrix, rows, ends - counts, counts, keys, positions, columns),
-    )
-    return positions, columns
-
-
-def induced_rows(matrix: CSRRows, chosen: Integers) -> Induced:
-    """Find the part of a square matrix that has its rows and columns among some.
-
-    Args:
-        matrix: Where to look.
-        chosen: Numbers of rows and columns, ascending, each once.
-    """
-    held = matrix.counts(chosen)
-    begin = np.cumsum(held) - held
-    total = int(held.sum())
-    places = np.empty(total, np.int64)
-    counts = np.empty(len(chosen), np.int64)
-    run_kernel(
-        _induced,
-        _WORK_PER_READ * total,
-        *(*matrix, chosen, begin, places, counts),
-    )
-    found = np.flatnonzero(places >= 0)
-    columns = places[found]
-    found += np.repeat(matrix.indptr[chosen] - begin, counts)
-    return Induced(found, columns, counts)
+    out = np.empty(total, np.int64), np.empty(total, np.int64)
+    drawn = (rows, ends - counts, counts, _keys(noise, site))
+    run_kernel(_sample, _WORK_PER_READ * total, *matrix, *drawn, *out)
+    return out
 
 
 @njit(inline="always")
@@ -188,7 +135,8 @@ def _place(ascending, begin, end, wanted):  # type: ignore[no-untyped-def]
     return low
 
 
-def _sample_loop(  # type: ignore[no-untyped-def]
+@compile_twice
+def _sample(  # type: ignore[no-untyped-def]
     indptr, columns, rows, begins, counts, keys, out_positions, out_columns
 ):
     for k in prange(rows.shape[0]):
@@ -213,7 +161,39 @@ def _sample_loop(  # type: ignore[no-untyped-def]
             out_columns[slot] = columns[out_positions[slot]]
 
 
-def _induced_loop(  # type: ignore[no-untyped-def]
+class Induced(NamedTuple):
+    """The positions of some rows whose columns are among the same numbers.
+
+    Attributes:
+        positions: Where they are in the matrix, ascending.
+        columns: Their columns, as places among the chosen numbers.
+        counts: How many there are in each row.
+    """
+
+    positions: Integers
+    columns: Integers
+    counts: Integers
+
+
+def induced_rows(matrix: CSRRows, chosen: Integers) -> Induced:
+    """Find the part of a square matrix whose rows and columns are chosen.
+
+    The chosen numbers ascend, each once.
+    """
+    held = matrix.counts(chosen)
+    begin = np.cumsum(held) - held
+    total = int(held.sum())
+    places, counts = np.empty(total, np.int64), np.empty(len(chosen), np.int64)
+    arguments = (*matrix, chosen, begin, places, counts)
+    run_kernel(_induced, _WORK_PER_READ * total, *arguments)
+    found = np.flatnonzero(places >= 0)
+    columns = places[found]
+    found += np.repeat(matrix.indptr[chosen] - begin, counts)
+    return Induced(found, columns, counts)
+
+
+@compile_twice
+def _induced(  # type: ignore[no-untyped-def]
     indptr, columns, chosen, begins, out_places, out_counts
 ):
     for k in prange(chosen.shape[0]):
@@ -229,13 +209,3 @@ def _induced_loop(  # type: ignore[no-untyped-def]
                 out_places[slot] = -1
             slot += 1
         out_counts[k] = count
-
-
-_sample = compile_twice(_sample_loop)
-_induced = compile_twice(_induced_loop)
-
-
-def _plain(array: NDArray[Any]) -> NDArray[Any]:
-    view = np.asarray(array).view()
-    view.flags.writeable = False
-    return view

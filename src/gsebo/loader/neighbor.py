@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gsebo.errors import InvalidInput
 from gsebo.graph.arrays import GraphArrays
-from gsebo.loader.batch import Batch
+from gsebo.loader.batch import Batch, Integers
 from gsebo.loader.kernels import CSRRows, sample_rows
 from gsebo.loader.sampler import (
     COVER_SITE,
@@ -17,14 +16,11 @@ from gsebo.loader.sampler import (
     BoundSampler,
     Sampler,
     ascending,
-    check_any,
     check_sizes,
     piece_of_epoch,
     pieces_of_epoch,
 )
 from gsebo.sparse import Noise
-
-Integers = NDArray[np.int64]
 
 _ALL = -1
 
@@ -54,12 +50,10 @@ class NeighbourSampler(Sampler):
     def bind(
         self, arrays: GraphArrays, *, num_layers: int, batch_size: int, seed: int
     ) -> "BoundNeighbours":
-        """Get ready to draw from a graph."""
         check_sizes(num_layers, batch_size)
-        if isinstance(self.fanout, int):
-            fanout = (self.fanout,) * num_layers
-        else:
-            fanout = self.fanout
+        fanout = self.fanout
+        if isinstance(fanout, int):
+            fanout = (fanout,) * num_layers
         if len(fanout) != num_layers:
             raise InvalidInput(
                 f"fanout={fanout} has {len(fanout)} numbers; expected {num_layers}, "
@@ -70,16 +64,10 @@ class NeighbourSampler(Sampler):
 
 @final
 class BoundNeighbours(BoundSampler):
-    """Draws neighbourhoods from one graph.
+    """Draws neighbourhoods from one graph: so many edges into a node in each hop.
 
     A node's edges are drawn once in a batch: when it is first reached. Those that are
-    reached in the last hop receive nothing.
-
-    Args:
-        arrays: The graph.
-        fanout: Edges into a node in each hop.
-        batch_size: Number of seeds.
-        seed: Of all that is drawn.
+    reached in the last hop receive nothing. Without a hop nodes are drawn and no edges.
     """
 
     def __init__(
@@ -90,18 +78,14 @@ class BoundNeighbours(BoundSampler):
         self._fanout, self._batch_size, self._seed = fanout, batch_size, seed
 
     def batch(self, nodes: Integers, number: int) -> Batch:
-        """Draw around the next ``batch_size`` nodes."""
-        check_any(nodes)
         piece = piece_of_epoch(len(nodes), self._batch_size, number, self._seed)
         seeds = ascending(nodes[piece], self._num_nodes)
         return self._around(seeds, Noise(self._seed, number), TRAINING_SITE)
 
     def batches_in_pass(self, nodes: Integers) -> int:
-        """How many pieces of ``batch_size`` the nodes make."""
         return pieces_of_epoch(len(nodes), self._batch_size)
 
     def cover(self, nodes: Integers) -> Iterator[Batch]:
-        """Draw around consecutive nodes."""
         nodes = ascending(nodes, self._num_nodes)
         for number, begin in enumerate(range(0, len(nodes), self._batch_size)):
             seeds = nodes[begin : begin + self._batch_size]
@@ -117,7 +101,9 @@ class BoundNeighbours(BoundSampler):
                 counts = np.minimum(counts, fanout)
             edges, source = sample_rows(self._rows, reached, counts, noise, site)
             drawn.append((reached, counts, edges, source))
-            reached = _absent(np.unique(source), nodes)
+            found = np.unique(source)
+            place = np.minimum(np.searchsorted(nodes, found), len(nodes) - 1)
+            reached = found[nodes[place] != found]
             nodes = np.sort(np.concatenate([nodes, reached]))
         target, into, edges, source = map(np.concatenate, zip(*drawn, strict=True))
         order = np.argsort(edges)
@@ -131,10 +117,3 @@ class BoundNeighbours(BoundSampler):
             self._rows.counts(nodes),
             seeds,
         )
-
-
-def _absent(found: Integers, present: Integers) -> Integers:
-    """Those of ``found`` that are not among ``present``; both ascend."""
-    place = np.minimum(np.searchsorted(present, found), len(present) - 1)
-    absent: Integers = found[present[place] != found]
-    return absent

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from typing import TypeVar
 
 import torch
@@ -22,9 +21,7 @@ Result = TypeVar("Result")
 def side_by_side(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     """Return ``work`` of every item, on as many threads as kernels may use.
 
-    Args:
-        work: A function of its item alone; inside it everything runs on one thread.
-        items: Any number of them.
+    It is a function of its item alone; inside it everything runs on one thread.
 
     >>> side_by_side(abs, [-2, 1])
     [2, 1]
@@ -33,15 +30,11 @@ def side_by_side(work: Callable[[Item], Result], items: Sequence[Item]) -> list[
     if threads <= 1:
         return [work(item) for item in items]
     with _threads(threads) as pool:
-        return list(pool.map(_recorded_as_here(work), items))
+        return list(pool.map(work, items))
 
 
 def ahead(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """Yield ``work`` of every item; the next few are worked on in the meantime.
-
-    Args:
-        work: As for ``side_by_side``.
-        items: Any number of them.
 
     >>> list(ahead(abs, [-2, 1]))
     [2, 1]
@@ -50,7 +43,6 @@ def ahead(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Res
     if threads <= 1:
         yield from map(work, items)
         return
-    work = _recorded_as_here(work)
     waiting: deque[Future[Result]] = deque()
     with _threads(threads) as pool:
         for item in items:
@@ -63,21 +55,17 @@ def ahead(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Res
 
 @contextmanager
 def _threads(number: int) -> Iterator[ThreadPoolExecutor]:
-    given = torch.get_num_threads()
-    pool = ThreadPoolExecutor(number, initializer=torch.set_num_threads, initargs=(1,))
+    given, recorded = torch.get_num_threads(), torch.is_grad_enabled()
+
+    def start() -> None:
+        torch.set_num_threads(1)
+        # Autograd is on or off as it is here: a new thread has it on.
+        torch.set_grad_enabled(recorded)
+
+    pool = ThreadPoolExecutor(number, initializer=start)
     try:
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
         # Beside that of each thread there is one setting for all threads to come.
         torch.set_num_threads(given)
-
-
-def _recorded_as_here(work: Callable[[Item], Result]) -> Callable[[Item], Result]:
-    """The same work with autograd on or off as it is now: a new thread has it on."""
-    return partial(_recorded, torch.is_grad_enabled(), work)
-
-
-def _recorded(recorded: bool, work: Callable[[Item], Result], item: Item) -> Result:
-    with torch.set_grad_enabled(recorded):
-        return work(item)

@@ -23,9 +23,6 @@ def make_sampler(sampler: "str | Sampler") -> "Sampler":
 
     >>> make_sampler("neighbour")
     NeighbourSampler(fanout=10)
-
-    Args:
-        sampler: A name of ``SAMPLERS``, or a sampler.
     """
     # Not at the top: the names are to be read without torch.
     from gsebo.loader.sampler import Sampler

@@ -2,18 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gsebo.errors import InvalidInput
 from gsebo.graph.arrays import GraphArrays
-from gsebo.loader.batch import Batch
+from gsebo.loader.batch import Batch, Integers
 from gsebo.loader.kernels import shuffled
 from gsebo.sparse import Noise
-
-Integers = NDArray[np.int64]
 
 # Far from the places of a network; it takes two, and so does each drawing of edges.
 ORDER_SITE = 3_000_000
@@ -25,37 +21,27 @@ class BoundSampler(ABC):
     """Draws batches from one graph.
 
     A batch is a pure function of the sampler's seed and of what is asked for: the same
-    on any number of threads, in any order, as often as wanted.
+    on any number of threads, in any order, as often as wanted. Nodes that are asked for
+    are different ones, and at least one but in ``cover``.
     """
 
     @abstractmethod
     def batch(self, nodes: Integers, number: int) -> Batch:
         """Draw a batch around some of these nodes.
 
-        Batches of consecutive numbers go through all of them in a random order, then
-        through all of them in another.
-
-        Args:
-            nodes: Different nodes, at least one.
-            number: Which batch, 0 or more.
+        Batches of consecutive numbers, from 0, go through all of them in a random
+        order, then through all of them in another.
         """
 
     @abstractmethod
     def batches_in_pass(self, nodes: Integers) -> int:
-        """How many batches go once through all of these nodes.
-
-        Args:
-            nodes: Different nodes, at least one.
-        """
+        """How many batches go once through all of these nodes."""
 
     @abstractmethod
     def cover(self, nodes: Integers) -> Iterator[Batch]:
         """Draw batches whose seeds together are exactly these nodes, each once.
 
         They are the same each time, and drawn apart from those of ``batch``.
-
-        Args:
-            nodes: Different nodes; of none there are no batches.
         """
 
 
@@ -81,13 +67,9 @@ def piece_of_epoch(length: int, size: int, number: int, seed: int) -> Integers:
 
     Every epoch is a random order, cut into pieces of ``size``, the last of which may
     be smaller. It costs as much as the piece, whatever the length.
-
-    Args:
-        length: Number of things, at least 1.
-        size: Of a piece.
-        number: Which batch.
-        seed: Of the orders.
     """
+    if length == 0:
+        raise InvalidInput("a batch around no nodes asked for; expected at least one.")
     if number < 0:
         raise InvalidInput(f"batch number {number} given; expected 0 or more.")
     size = min(size, length)
@@ -111,12 +93,6 @@ def check_sizes(num_layers: int, batch_size: int) -> None:
         raise InvalidInput(f"batch_size is {batch_size}; expected at least 1.")
 
 
-def check_any(nodes: Integers) -> None:
-    """Refuse to draw around nothing."""
-    if len(nodes) == 0:
-        raise InvalidInput("a batch around no nodes asked for; expected at least one.")
-
-
 def ascending(nodes: Integers, num_nodes: int) -> Integers:
     """Sort nodes, which have to be different ones of the graph."""
     found = np.sort(nodes)
@@ -129,50 +105,3 @@ def ascending(nodes: Integers, num_nodes: int) -> Integers:
     if len(twice):
         raise InvalidInput(f"node {twice[0]} given twice; expected different nodes.")
     return found
-
-
-@final
-class RowSampler(BoundSampler):
-    """Draws nodes and no edges.
-
-    Args:
-        arrays: The graph.
-        batch_size: Number of nodes.
-        seed: Of the order.
-        all_rows: Whether a batch holds all nodes, whichever it is drawn around.
-    """
-
-    def __init__(
-        self,
-        arrays: GraphArrays,
-        batch_size: int,
-        seed: int,
-        *,
-        all_rows: bool = False,
-    ) -> None:
-        self._arrays = arrays
-        self._size = batch_size
-        self._seed = seed
-        self._all_rows = all_rows
-
-    def batch(self, nodes: Integers, number: int) -> Batch:
-        """So many of the nodes, others each time until all had their turn."""
-        return self._of(
-            nodes[piece_of_epoch(len(nodes), self._size, number, self._seed)]
-        )
-
-    def batches_in_pass(self, nodes: Integers) -> int:
-        """How many pieces the nodes make."""
-        return pieces_of_epoch(len(nodes), self._size)
-
-    def cover(self, nodes: Integers) -> Iterator[Batch]:
-        """All of the nodes in their order."""
-        for begin in range(0, len(nodes), self._size):
-            yield self._of(nodes[begin : begin + self._size])
-
-    def _of(self, seeds: Integers) -> Batch:
-        seeds = np.sort(seeds)
-        nodes = np.arange(self._arrays.num_nodes) if self._all_rows else seeds
-        none = np.empty(0, np.int64)
-        degree = self._arrays.degree(nodes)
-        return Batch.of(nodes, none, none, np.zeros_like(nodes), degree, seeds)

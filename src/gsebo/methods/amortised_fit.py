@@ -26,7 +26,7 @@ from gsebo.distributed.group import Group
 from gsebo.graph import Propagation
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.graph import Graph
-from gsebo.loader.sampler import RowSampler
+from gsebo.loader.neighbor import NeighbourSampler
 from gsebo.methods.base import Run
 from gsebo.methods.batched import batched_graph, numbers, table_for, whole_column
 from gsebo.methods.label_parts import LabelParts, division_of, parts_of
@@ -294,13 +294,16 @@ class OnBatches(AmortisedFit):
         self.stop_nodes = self.source.stop_nodes
         self.labelled = torch.from_numpy(numbers(arrays.train | arrays.val))
         self.folds = self._divided(arrays)
-        # Features alone need no edges. On a batch that is the whole graph all rows are
-        # at hand, and dropout falls where it falls on a whole graph.
-        self._all_rows = _is_whole(graph, self.labelled.numpy())
-        size = arrays.num_nodes if self._all_rows else _ROWS
+        # On a batch that is the whole graph all rows are at hand, and dropout falls
+        # where it falls on a whole graph. Else features alone need no edges.
+        self._whole, sampler = _is_whole(graph, self.labelled.numpy()), graph.sampler
+        if not self._whole:
+            sampler = NeighbourSampler(()).bind(
+                arrays, num_layers=0, batch_size=_ROWS, seed=run.seed
+            )
         self._rows = replace(
             graph,
-            sampler=RowSampler(arrays, size, run.seed, all_rows=self._all_rows),
+            sampler=sampler,
             backbone=alone,
             structure=BatchedFixed(),
             batches_per_step=1,
@@ -325,7 +328,7 @@ class OnBatches(AmortisedFit):
 
     def train_features_only(self, nodes: Tensor) -> Tree:
         how = self._rows, nodes.numpy(), self.optimizer, self.method.refit_epochs
-        at_once = self._all_rows or len(nodes) <= _ROWS
+        at_once = self._whole or len(nodes) <= _ROWS
         return train_on_one_batch(*how) if at_once else train_fresh(*how)
 
     def features_only(self, weights: Tree) -> FeaturesOnly:
