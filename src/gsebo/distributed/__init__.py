@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING
 from gsebo.lazy import make_lazy
 
 if TYPE_CHECKING:
-    from gsebo.distributed.entries import Entries as Entries
-    from gsebo.distributed.entries import add_up as add_up
     from gsebo.distributed.group import Alone as Alone
     from gsebo.distributed.group import Distributed as Distributed
     from gsebo.distributed.group import Group as Group
@@ -16,7 +14,9 @@ if TYPE_CHECKING:
     from gsebo.distributed.group import shares as shares
     from gsebo.distributed.launch import launched as launched
     from gsebo.distributed.launch import quiet_other_ranks as quiet_other_ranks
+    from gsebo.distributed.tables import Entries as Entries
     from gsebo.distributed.tables import EntryTable as EntryTable
+    from gsebo.distributed.tables import add_up as add_up
     from gsebo.distributed.tables import discard_tables as discard_tables
     from gsebo.distributed.tables import load_table as load_table
     from gsebo.distributed.tables import save_table as save_table

@@ -8,7 +8,9 @@ of all processes (``gathered``), and moves exactly those entries:
     table.write(ids, moved(table.read(ids), gradient))
 
 The same lines serve one process, processes that each have the whole table, and
-processes that each have a share of it.
+processes that each have a share of it. Gradients are added up over batches and
+processes in a fixed order, so that everybody has the same bits, and so does any number
+of processes.
 """
 
 import copy
@@ -17,9 +19,11 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from math import prod
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any, final
+from typing import IO, Any, NamedTuple, final
 from urllib.parse import quote
 
 import numpy as np
@@ -29,14 +33,6 @@ from torch import Tensor
 
 from gsebo.bilevel.tree import Tree
 from gsebo.data.formats.npy_stream import header_of, open_array
-from gsebo.distributed.entries import (
-    Columns,
-    Entries,
-    combine,
-    pack,
-    places_by_owner,
-    unpack,
-)
 from gsebo.distributed.group import Alone, Group, shares
 from gsebo.errors import InvalidInput
 from gsebo.files import checksum
@@ -45,6 +41,22 @@ from gsebo.graph.mapped import stretches
 # Entries that are copied at once.
 CHUNK = 1 << 20
 _WHAT = "a column of a table written by gsebo"
+
+Columns = Mapping[str, tuple[int, ...]]
+"""The axes before the entries, of each named column: ``()`` or ``(layers,)``."""
+
+
+@final
+class Entries(NamedTuple):
+    """Named values ``[..., k]`` of some entries; ids ascend, each once, ``[k]``."""
+
+    ids: Tensor
+    values: Tree
+
+    def cut(self, place: slice) -> "Entries":
+        """Return those at some of the places."""
+        values = {name: leaf[..., place] for name, leaf in self.values.items()}
+        return Entries(self.ids[place], values)
 
 
 @final
@@ -55,7 +67,7 @@ class EntryTable:
     the other methods concern this process only, and the entries that it has: ``held``.
 
     Args:
-        columns: Axes before the entries, of each name: ``()`` or ``(layers,)``.
+        columns: What every entry has.
         total: Number of entries.
         group: Who shares the table; alone by default.
         sharded: Give each process a share instead of the whole. Entry ``k`` belongs to
@@ -95,10 +107,10 @@ class EntryTable:
         """
         if self._owners is None:
             return self.read(ids, names)
-        places = places_by_owner(ids, self._owners)
+        places = _places_by_owner(ids, self._owners)
         asked = self.group.exchange([ids[place] for place in places])
-        answers = [pack(self.read(each, names)) for each in asked]
-        return unpack(torch.cat(self.group.exchange(answers)), self.chosen(names))
+        answers = [_pack(self.read(each, names)) for each in asked]
+        return _unpack(torch.cat(self.group.exchange(answers)), self.chosen(names))
 
     def gathered(self, parts: Sequence[Entries], names: Sequence[str]) -> Entries:
         """Add up what all processes have found; return what this one is to update.
@@ -116,7 +128,7 @@ class EntryTable:
         for part in parts:
             values = {name: part.values[name].to(self.device) for name in names}
             own.append(Entries(part.ids.to(self.device), values))
-        return combine(self.group, own, self._owners)
+        return _combine(self.group, own, self._owners)
 
     def read(self, ids: Tensor, names: Sequence[str] | None = None) -> Tree:
         """Look up entries that this process holds, in any order."""
@@ -224,6 +236,96 @@ class EntryTable:
             ) from error
         self._maps.append(array._mmap)
         return torch.from_numpy(array)
+
+
+def add_up(parts: Sequence[Entries]) -> Entries:
+    """Return all entries of all parts, the values of each added in the parts' order.
+
+    There is at least one part, and all have the same names.
+    """
+    full = [part for part in parts if part.ids.numel()]
+    if len(full) < 2:
+        return full[0] if full else parts[0]
+    ids, places = torch.unique(
+        torch.cat([part.ids for part in full]), return_inverse=True
+    )
+    lengths = [part.ids.numel() for part in full]
+    place_of = list(zip(full, torch.split(places, lengths), strict=True))
+    values = {}
+    for name, leaf in full[0].values.items():
+        total = leaf.new_zeros(*leaf.shape[:-1], ids.numel())
+        # One call for each part, in which no entry occurs twice: the order is fixed.
+        for part, place in place_of:
+            total.index_add_(-1, place, part.values[name])
+        values[name] = total
+    return Entries(ids, values)
+
+
+def _combine(
+    group: Group, parts: Sequence[Entries], owners: Sequence[range] | None = None
+) -> Entries:
+    """Add up the parts of all processes, by rank and then in the order of the parts.
+
+    This process gives at least one, which may be empty. Each rank gets the sums of the
+    entries that it owns; without owners all get all.
+    """
+    if group.size == 1:
+        return add_up(parts)
+    sent = [list(parts)]
+    if owners is not None:
+        cuts = [_places_by_owner(part.ids, owners) for part in parts]
+        pairs = list(zip(parts, cuts, strict=True))
+        sent = [[part.cut(cut[k]) for part, cut in pairs] for k in range(group.size)]
+
+    def send(items: list[Tensor]) -> list[Tensor]:
+        return group.gather(items[0]) if owners is None else group.exchange(items)
+
+    device = parts[0].ids.device
+    counts = [[part.ids.numel() for part in each] for each in sent]
+    lengths = send([torch.tensor(each, device=device) for each in counts])
+    ids = send([torch.cat([part.ids for part in each]) for each in sent])
+    rows = send([torch.cat([_pack(part.values) for part in each]) for each in sent])
+    columns = {name: leaf.shape[:-1] for name, leaf in parts[0].values.items()}
+    received = []
+    for length, own_ids, own_rows in zip(lengths, ids, rows, strict=True):
+        cut = [torch.split(whole, length.tolist()) for whole in (own_ids, own_rows)]
+        received += [
+            Entries(some, _unpack(packed, columns))
+            for some, packed in zip(*cut, strict=True)
+        ]
+    return add_up(received)
+
+
+def _places_by_owner(ids: Tensor, owners: Sequence[range]) -> list[slice]:
+    """Where among ascending ids those of each owner lie; owners ascend too."""
+    total = owners[-1].stop
+    if ids.numel():
+        first, last = int(ids[0]), int(ids[-1])
+        if first < 0 or last >= total or bool((ids[1:] <= ids[:-1]).any()):
+            raise ValueError(
+                f"ids from {first} to {last} given; expected ascending ones from 0 to "
+                f"{total - 1}, each once"
+            )
+    ends = torch.tensor([own.stop for own in owners], device=ids.device)
+    stops: list[int] = torch.searchsorted(ids, ends).tolist()
+    return [slice(*pair) for pair in pairwise([0, *stops])]
+
+
+def _pack(values: Tree) -> Tensor:
+    """Join all numbers of an entry: ``[k, numbers]``, ready to be sent."""
+    rows = [
+        leaf.reshape(prod(leaf.shape[:-1]), leaf.shape[-1]) for leaf in values.values()
+    ]
+    return torch.cat(rows).T.contiguous()
+
+
+def _unpack(packed: Tensor, columns: Columns) -> Tree:
+    widths = [prod(axes) for axes in columns.values()]
+    pieces = torch.split(packed.T.contiguous(), widths)
+    return {
+        name: piece.view(*axes, packed.shape[0])
+        for (name, axes), piece in zip(columns.items(), pieces, strict=True)
+    }
 
 
 def save_table(table: EntryTable, folder: Path) -> dict[str, str]:

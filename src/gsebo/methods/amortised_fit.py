@@ -26,7 +26,7 @@ from gsebo.distributed.group import Group
 from gsebo.graph import Propagation
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.graph import Graph
-from gsebo.loader.neighbor import NeighbourSampler
+from gsebo.loader.neighbor import BoundNeighbours
 from gsebo.methods.base import Run
 from gsebo.methods.batched import batched_graph, numbers, table_for, whole_column
 from gsebo.methods.label_parts import LabelParts, division_of, parts_of
@@ -298,9 +298,7 @@ class OnBatches(AmortisedFit):
         # where it falls on a whole graph. Else features alone need no edges.
         self._whole, sampler = _is_whole(graph, self.labelled.numpy()), graph.sampler
         if not self._whole:
-            sampler = NeighbourSampler(()).bind(
-                arrays, num_layers=0, batch_size=_ROWS, seed=run.seed
-            )
+            sampler = BoundNeighbours(arrays, (), _ROWS, run.seed)
         self._rows = replace(
             graph,
             sampler=sampler,

@@ -25,9 +25,8 @@ from gsebo.bilevel.derivatives import (
     first_derivatives,
 )
 from gsebo.bilevel.tree import flatten
-from gsebo.distributed.entries import Entries
 from gsebo.distributed.group import Group, share
-from gsebo.distributed.tables import EntryTable
+from gsebo.distributed.tables import Entries, EntryTable
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.mapped import gather_rows
 from gsebo.loader.batch import Batch, Part

@@ -7,8 +7,7 @@ from typing import Literal, NamedTuple
 from torch import Tensor
 
 from gsebo.bilevel import Iterate, State, Tree
-from gsebo.distributed.entries import Entries
-from gsebo.distributed.tables import EntryTable
+from gsebo.distributed.tables import Entries, EntryTable
 from gsebo.schema import Count, NotNegative, Share, Size
 
 

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from gsebo.bilevel import HypergradientStep, Optimizer, State, Tree, begin
 from gsebo.bilevel.derivatives import BilevelProblem, FirstDerivatives
-from gsebo.distributed.entries import Entries
-from gsebo.distributed.tables import EntryTable
+from gsebo.distributed.tables import Entries, EntryTable
 from gsebo.structure import Structure
 from gsebo.training.history import Progress
 from gsebo.training.outer_step import Found, OuterStep
