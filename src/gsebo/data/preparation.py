@@ -47,6 +47,13 @@ class Preparation(ABC):
     def features(self, data: Graph) -> Tensor:
         """Features of every node of a graph, dense or ``sparse_csr``."""
 
+    @classmethod
+    @abstractmethod
+    def forms(
+        cls, num_features: int, num_nodes: int, dtype: torch.dtype
+    ) -> dict[str, Form]:
+        """What :meth:`tensors` has to be where it makes so many columns, by name."""
+
     @final
     def apply(self, data: Graph) -> Graph:
         """Return a shallow copy of a graph with the prepared features."""
@@ -60,105 +67,68 @@ class Preparation(ABC):
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
-    @abstractmethod
-    def forms(
-        cls, num_features: int, num_nodes: int, dtype: torch.dtype
-    ) -> dict[str, Form]:
-        """What :meth:`tensors` has to be of a model, by name.
-
-        Args:
-            num_features: Number of columns that it makes.
-            num_nodes: Number of nodes of the graph of the fit.
-            dtype: Of the model's numbers.
-        """
-
-    @classmethod
     @final
     def from_tensors(cls, tensors: dict[str, Tensor]) -> Self:
         """Rebuild it from :meth:`tensors`, which are as :meth:`forms` says."""
         return cls(**tensors)
 
 
-@final
 @dataclass(frozen=True, eq=False)
-class Given(Preparation):
-    """The features as they are.
+class _OfRows(Preparation):
+    """Needs to know nothing of the graph of the fit but its number of features."""
 
-    Attributes:
-        columns: Number of features.
-    """
-
-    name = "given"
     columns: Tensor
 
     @classmethod
+    @final
     def fit(cls, data: Graph) -> Self:
-        """Remember the number of features."""
         return cls(torch.tensor(given_features(data).shape[1]))
 
     @classmethod
-    def suits(cls, data: Graph) -> bool:
-        """Wherever there are features."""
-        return has_features(data)
-
-    @classmethod
+    @final
     def forms(
         cls, num_features: int, num_nodes: int, dtype: torch.dtype
     ) -> dict[str, Form]:
-        """What is fitted."""
-        return {"columns": exactly(num_features)}
+        return {"columns": _exactly(num_features)}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Given(_OfRows):
+    """The features as they are."""
+
+    name = "given"
+
+    @classmethod
+    def suits(cls, data: Graph) -> bool:
+        return _has_features(data)
 
     def features(self, data: Graph) -> Tensor:
-        """The features as they are."""
         return given_features(data, int(self.columns))
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Rows(Preparation):
-    """Each row divided by its sum, as is usual for counts of words.
-
-    Attributes:
-        columns: Number of features.
-    """
+class Rows(_OfRows):
+    """Each row divided by its sum, as is usual for counts of words."""
 
     name = "rows"
-    columns: Tensor
-
-    @classmethod
-    def fit(cls, data: Graph) -> Self:
-        """Remember the number of features."""
-        return cls(torch.tensor(given_features(data).shape[1]))
 
     @classmethod
     def suits(cls, data: Graph) -> bool:
-        """Where nothing is negative and the rows have different sums."""
-        if not has_features(data) or bool((_stored(data.x) < 0).any()):
+        if not _has_features(data) or bool((_stored(data.x) < 0).any()):
             return False
         x = given_features(data)
         return not torch.allclose(_stored(normalise_rows(x)), _stored(x))
 
-    @classmethod
-    def forms(
-        cls, num_features: int, num_nodes: int, dtype: torch.dtype
-    ) -> dict[str, Form]:
-        """What is fitted."""
-        return {"columns": exactly(num_features)}
-
     def features(self, data: Graph) -> Tensor:
-        """The features with rows that sum to one; rows of zeros stay."""
         return normalise_rows(given_features(data, int(self.columns)))
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Standard(Preparation):
-    """Each column to variance 1 and, unless most features are zero, to mean 0.
-
-    Attributes:
-        mean: What is subtracted, ``[features]``; zero where most features are zero.
-        scale: What is divided by, ``[features]``.
-    """
+    """Each column to variance 1 and, unless most features are zero, to mean 0."""
 
     name = "standard"
     mean: Tensor
@@ -166,7 +136,6 @@ class Standard(Preparation):
 
     @classmethod
     def fit(cls, data: Graph) -> Self:
-        """Take mean and standard deviation over all nodes."""
         x = given_features(data)
         rows = x.shape[0]
         stored = int(torch.count_nonzero(_stored(x)))
@@ -182,8 +151,7 @@ class Standard(Preparation):
 
     @classmethod
     def suits(cls, data: Graph) -> bool:
-        """Wherever there are features that it would change."""
-        if not has_features(data):
+        if not _has_features(data):
             return False
         fitted = cls.fit(data)
         near = (fitted.scale - 1).abs() + fitted.mean.abs() < _NEARLY
@@ -193,12 +161,10 @@ class Standard(Preparation):
     def forms(
         cls, num_features: int, num_nodes: int, dtype: torch.dtype
     ) -> dict[str, Form]:
-        """What is fitted."""
         each = Form(dtype, (num_features,))
         return {"mean": each, "scale": replace(each, low=0)}
 
     def features(self, data: Graph) -> Tensor:
-        """The features with the columns of the fit's graph standardised."""
         x = given_features(data, len(self.scale))
         scale, mean = self.scale.to(x.device, x.dtype), self.mean.to(x.device, x.dtype)
         if x.layout != torch.sparse_csr:
@@ -210,24 +176,93 @@ class Standard(Preparation):
         return csr_tensor(starts, columns, values, (x.shape[0], x.shape[1]))
 
 
-def exactly(number: int) -> Form:
-    """A tensor that holds one known number."""
-    return Form(torch.int64, (), low=number, high=number + 1)
+@dataclass(frozen=True, eq=False)
+class _OneHot(Preparation):
+    """Ones in the columns of what is known of a node without features.
+
+    ``bins`` and ``nodes``, where a subclass has them, are numbers of columns: for the
+    ranges of degrees, of which the last takes all larger ones too, and for the nodes.
+    """
+
+    @classmethod
+    @final
+    def fit(cls, data: Graph) -> Self:
+        names = {field.name for field in fields(cls)}
+        counts = {}
+        if "bins" in names:
+            counts["bins"] = _degree_bins(data).max() + 1
+        if "nodes" in names:
+            counts["nodes"] = torch.tensor(int(data.num_nodes))
+        return cls(**counts)
+
+    @classmethod
+    @final
+    def suits(cls, data: Graph) -> bool:
+        return not _has_features(data)
+
+    @classmethod
+    @final
+    def forms(
+        cls, num_features: int, num_nodes: int, dtype: torch.dtype
+    ) -> dict[str, Form]:
+        names = [field.name for field in fields(cls)]
+        if len(names) == 1:
+            return {names[0]: _exactly(num_features)}
+        bins = num_features - num_nodes
+        return {"bins": _exactly(bins), "nodes": _exactly(num_nodes)}
+
+    @final
+    def features(self, data: Graph) -> Tensor:
+        columns, width = [], 0
+        for name, fitted in self.tensors().items():
+            count = int(fitted)
+            if name == "nodes":
+                _require_nodes(data, count)
+                place = torch.arange(count)
+            else:
+                place = _degree_bins(data).clamp(max=count - 1)
+            columns.append(width + place)
+            width += count
+        at = torch.stack(columns, dim=1)
+        starts = torch.arange(0, at.numel() + 1, at.shape[1])
+        shape = (at.shape[0], width)
+        return csr_tensor(starts, at.flatten(), torch.ones(at.numel()), shape)
 
 
-def has_features(data: Graph) -> bool:
-    """Whether a graph came with features."""
-    return "x" in data and data.x is not None
+@final
+@dataclass(frozen=True, eq=False)
+class Degree(_OneHot):
+    """The number of neighbours, one column for each range of numbers.
+
+    The ranges grow with the degree: 0, 1, 2, 3, then two ranges for each doubling.
+    """
+
+    name = "degree"
+    bins: Tensor
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Identity(_OneHot):
+    """A column for every node: each learns on its own, and none can be new."""
+
+    name = "identity"
+    nodes: Tensor
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class DegreeAndIdentity(_OneHot):
+    """The columns of both."""
+
+    name = "degree+identity"
+    bins: Tensor
+    nodes: Tensor
 
 
 def given_features(data: Graph, expected: int | None = None) -> Tensor:
-    """Return the features of a graph in single or double precision.
-
-    Args:
-        data: The graph.
-        expected: Number of features of the graph of the fit, if there was one.
-    """
-    if not has_features(data):
+    """The features in single or double precision, as many as in the graph of a fit."""
+    if not _has_features(data):
         raise InvalidInput(
             f"the graph has no x; expected {expected} features per node, as in the "
             "graph of the fit."
@@ -239,6 +274,15 @@ def given_features(data: Graph, expected: int | None = None) -> Tensor:
             "the graph of the fit."
         )
     return x if x.dtype == torch.float64 else x.float()
+
+
+def _has_features(data: Graph) -> bool:
+    return "x" in data and data.x is not None
+
+
+def _exactly(number: int) -> Form:
+    """A tensor that holds one known number."""
+    return Form(torch.int64, (), low=number, high=number + 1)
 
 
 def _stored(x: Tensor) -> Tensor:
@@ -254,119 +298,6 @@ def _column_sums(x: Tensor, power: int = 1) -> Tensor:
     return sums.index_add(0, x.col_indices(), x.values().double().pow(power))
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Degree(Preparation):
-    """The number of neighbours, one column for each range of numbers.
-
-    The ranges grow with the degree: 0, 1, 2, 3, then two ranges for each doubling.
-
-    Attributes:
-        bins: Number of columns; what a larger degree than any in the graph of the fit
-            has in common with the largest one there.
-    """
-
-    name = "degree"
-    bins: Tensor
-
-    @classmethod
-    def fit(cls, data: Graph) -> Self:
-        """Look for the largest degree."""
-        return cls(_degree_bins(data).max() + 1)
-
-    @classmethod
-    def suits(cls, data: Graph) -> bool:
-        """Where there are no features."""
-        return not has_features(data)
-
-    @classmethod
-    def forms(
-        cls, num_features: int, num_nodes: int, dtype: torch.dtype
-    ) -> dict[str, Form]:
-        """What is fitted."""
-        return {"bins": exactly(num_features)}
-
-    def features(self, data: Graph) -> Tensor:
-        """One column of each row is 1."""
-        bins = int(self.bins)
-        return _one_of(_degree_bins(data).clamp(max=bins - 1), bins)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Identity(Preparation):
-    """A column for every node: each learns on its own, and none can be new.
-
-    Attributes:
-        nodes: Number of nodes.
-    """
-
-    name = "identity"
-    nodes: Tensor
-
-    @classmethod
-    def fit(cls, data: Graph) -> Self:
-        """Count the nodes."""
-        return cls(torch.tensor(int(data.num_nodes)))
-
-    @classmethod
-    def suits(cls, data: Graph) -> bool:
-        """Where there are no features."""
-        return not has_features(data)
-
-    @classmethod
-    def forms(
-        cls, num_features: int, num_nodes: int, dtype: torch.dtype
-    ) -> dict[str, Form]:
-        """What is fitted."""
-        return {"nodes": exactly(num_features)}
-
-    def features(self, data: Graph) -> Tensor:
-        """The identity matrix."""
-        nodes = _same_nodes(data, int(self.nodes))
-        return _one_of(torch.arange(nodes), nodes)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class DegreeAndIdentity(Preparation):
-    """Both, side by side.
-
-    Attributes:
-        bins: As in :class:`Degree`.
-        nodes: As in :class:`Identity`.
-    """
-
-    name = "degree+identity"
-    bins: Tensor
-    nodes: Tensor
-
-    @classmethod
-    def fit(cls, data: Graph) -> Self:
-        """Look for the largest degree and count the nodes."""
-        return cls(Degree.fit(data).bins, Identity.fit(data).nodes)
-
-    @classmethod
-    def suits(cls, data: Graph) -> bool:
-        """Where there are no features."""
-        return not has_features(data)
-
-    @classmethod
-    def forms(
-        cls, num_features: int, num_nodes: int, dtype: torch.dtype
-    ) -> dict[str, Form]:
-        """What is fitted."""
-        bins = num_features - num_nodes
-        return {"bins": exactly(bins), "nodes": exactly(num_nodes)}
-
-    def features(self, data: Graph) -> Tensor:
-        """Two columns of each row are 1."""
-        nodes, bins = _same_nodes(data, int(self.nodes)), int(self.bins)
-        first = _degree_bins(data).clamp(max=bins - 1)
-        columns = torch.stack([first, bins + torch.arange(nodes)], dim=1)
-        return _ones_at(columns, bins + nodes)
-
-
 def _degree_bins(data: Graph) -> Tensor:
     """Range of each node's degree; of a directed graph both directions count."""
     graph = canonicalise(data)
@@ -379,25 +310,12 @@ def _degree_bins(data: Graph) -> Tensor:
     return torch.where(degree < 4, degree, fine)
 
 
-def _same_nodes(data: Graph, expected: int) -> int:
-    nodes = int(data.num_nodes)
-    if nodes != expected:
+def _require_nodes(data: Graph, expected: int) -> None:
+    if int(data.num_nodes) != expected:
         raise InvalidInput(
-            f"the graph has {nodes} nodes; expected the {expected} of the fit, because "
-            "without features nodes were told apart by their numbers."
+            f"the graph has {int(data.num_nodes)} nodes; expected the {expected} of "
+            "the fit, because without features nodes were told apart by their numbers."
         )
-    return nodes
-
-
-def _one_of(column: Tensor, columns: int) -> Tensor:
-    return _ones_at(column.unsqueeze(1), columns)
-
-
-def _ones_at(columns: Tensor, width: int) -> Tensor:
-    """Rows with a one in each of the given columns, ``[rows, ones per row]``."""
-    rows, ones = columns.shape
-    starts = torch.arange(0, rows * ones + 1, ones)
-    return csr_tensor(starts, columns.flatten(), torch.ones(rows * ones), (rows, width))
 
 
 PREPARATIONS: dict[str, type[Preparation]] = {
