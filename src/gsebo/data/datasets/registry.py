@@ -21,14 +21,7 @@ _Converter = Callable[[Mapping[str, bytes]], "Graph"]
 
 @dataclass(frozen=True)
 class RawFile:
-    """A published file and how to know that it arrived whole.
-
-    Attributes:
-        file: Its name.
-        pinned_url: Where it is, at a fixed commit.
-        bytes: Its size.
-        sha256: Its checksum.
-    """
+    """A published file at a fixed commit, and how to know that it arrived whole."""
 
     file: str
     pinned_url: str
@@ -37,39 +30,39 @@ class RawFile:
 
 
 @dataclass(frozen=True)
-class DatasetInfo:
-    """What is known of a dataset without opening it.
-
-    Attributes:
-        name: Its name, also that of its ``.npz``.
-        description: What nodes, edges and classes are.
-        converter: Makes the graph from the contents of the raw files, or
-            ``"MODULE:NAME"`` of it; without, the dataset cannot be downloaded and is
-            taken from where ``NAME.npz`` lies.
-        num_nodes: Number of nodes.
-        num_edges: Number of undirected edges.
-        num_features: Number of features.
-        num_classes: Number of classes.
-        normalise_features: Whether its usual protocol divides each row of the
-            features by its sum; no for those without such a protocol, whose features
-            are best prepared by what ``auto`` chooses.
-        licence: What its publishers say about its use.
-        source: Where it comes from.
-        digest: `content_digest` of the graph.
-        default_split: The split used unless another is asked for.
-    """
+class GraphInfo:
+    """What is known of a graph without opening it; edges are undirected ones."""
 
     name: str
     description: str
-    converter: str | _Converter | None
     num_nodes: int
     num_edges: int
     num_features: int
     num_classes: int
-    normalise_features: bool
+
+
+@dataclass(frozen=True)
+class DatasetInfo(GraphInfo):
+    """A published graph, in a file ``NAME.npz``.
+
+    Attributes:
+        licence: What its publishers say about its use.
+        source: Where it comes from.
+        digest: `content_digest` of the graph.
+        converter: Makes the graph from the contents of the raw files, or
+            ``"MODULE:NAME"`` of it; without, the dataset cannot be downloaded and is
+            taken from where ``NAME.npz`` lies.
+        normalise_features: Whether its usual protocol divides each row of the
+            features by its sum; no for those without such a protocol, whose features
+            are best prepared by what ``auto`` chooses.
+        default_split: The split used unless another is asked for.
+    """
+
     licence: str
     source: str
     digest: str
+    converter: str | _Converter | None = None
+    normalise_features: bool = False
     default_split: str = "file"
 
     @property
@@ -107,148 +100,100 @@ DATASETS: dict[str, DatasetInfo] = {
     info.name: info
     for info in (
         DatasetInfo(
-            name="cora",
-            description="papers on machine learning, citations, topic",
+            "cora",
+            "papers on machine learning, citations, topic",
+            *(2708, 5278, 1433, 7),
             converter="gsebo.data.datasets.raw:convert_cora",
-            num_nodes=2708,
-            num_edges=5278,
-            num_features=1433,
-            num_classes=7,
             normalise_features=True,
             licence=_PLANETOID_LICENCE,
             source=_PLANETOID_SOURCE,
             digest="b5cd7a38ef8072702c2e2a24f5e096ac240ec358d45e84ac4b64b6b0e312d71d",
         ),
         DatasetInfo(
-            name="citeseer",
-            description="papers on computer science, citations, field",
+            "citeseer",
+            "papers on computer science, citations, field",
+            *(3327, 4552, 3703, 6),
             converter="gsebo.data.datasets.raw:convert_citeseer",
-            num_nodes=3327,
-            num_edges=4552,
-            num_features=3703,
-            num_classes=6,
             normalise_features=True,
             licence=_PLANETOID_LICENCE,
             source=_PLANETOID_SOURCE,
             digest="7be72ef5d27881b8388815d14d1c9b1b10b5f84b8371cb27efb394ed02d2cd63",
         ),
         DatasetInfo(
-            name="terrorist",
-            description="terrorist attacks, same place, kind of attack",
+            "terrorist",
+            "terrorist attacks, same place, kind of attack",
+            *(1293, 3172, 106, 6),
             converter="gsebo.data.datasets.raw:convert_terrorist",
-            num_nodes=1293,
-            num_edges=3172,
-            num_features=106,
-            num_classes=6,
-            normalise_features=False,
             licence="none stated (LINQS, MIND Lab of the University of Maryland)",
             source="https://linqs-data.soe.ucsc.edu/public/lbc/TerrorAttack.tgz",
             digest="fbdce5910d09309680e698c8d9bc56565189dac136eeca4dfd3a830b0ce460bf",
         ),
         DatasetInfo(
-            name="air-usa",
-            description="airports of the USA, flights, activity of the airport",
+            "air-usa",
+            "airports of the USA, flights, activity of the airport",
+            *(1190, 13599, 238, 4),
             converter="gsebo.data.datasets.raw:convert_air_usa",
-            num_nodes=1190,
-            num_edges=13599,
-            num_features=238,
-            num_classes=4,
-            normalise_features=False,
             licence="graph and split MIT (struc2vec, GAug); data of the US BTS",
             source="https://github.com/leoribeiro/struc2vec",
             digest="3ad707057112727cabae39b91ef2bafb06746fd6cdf3816bd983f66504ce1c8c",
         ),
         DatasetInfo(
-            name="pubmed",
-            description="papers on diabetes, citations, type of diabetes",
+            "pubmed",
+            "papers on diabetes, citations, type of diabetes",
+            *(19717, 44324, 500, 3),
             converter="gsebo.data.datasets.raw:convert_pubmed",
-            num_nodes=19717,
-            num_edges=44324,
-            num_features=500,
-            num_classes=3,
-            normalise_features=False,
             licence="repository MIT; data of LINQS and NLM, no licence stated",
             source=_PLANETOID_SOURCE,
             digest="14f5d2ecdd532676702bf59aed072cb0f72a56ffebea822e7cf24105cf3a268c",
         ),
         DatasetInfo(
-            name="amazon-computers",
-            description="computer goods of Amazon, bought together, category",
-            converter=None,
-            num_nodes=13752,
-            num_edges=245861,
-            num_features=767,
-            num_classes=10,
-            normalise_features=False,
+            "amazon-computers",
+            "computer goods of Amazon, bought together, category",
+            *(13752, 245861, 767, 10),
             licence="repositories MIT (gnn-benchmark, GraphData); data none stated",
             source="https://github.com/EdisonLeeeee/GraphData",
             digest="b2d02a39ff0c79631a21445fe94dd9406aaa25cd2841a820bc3fcf3d5d402cc6",
             default_split=_RANDOM,
         ),
         DatasetInfo(
-            name="minesweeper",
-            description="cells of a drawn board of 100 by 100, neighbours, mine or not",
-            converter=None,
-            num_nodes=10000,
-            num_edges=39402,
-            num_features=7,
-            num_classes=2,
-            normalise_features=False,
+            "minesweeper",
+            "cells of a drawn board of 100 by 100, neighbours, mine or not",
+            *(10000, 39402, 7, 2),
             licence="MIT",
             source=_HETEROPHILOUS_SOURCE,
             digest="4397decccc8222bf331563664d9b5f8e28a630633668345167fb91d132432844",
             default_split=_TEN_OF_THE_FILE,
         ),
         DatasetInfo(
-            name="texas",
-            description="web pages of the University of Texas, links, kind of page",
-            converter=None,
-            num_nodes=183,
-            num_edges=279,
-            num_features=1703,
-            num_classes=5,
-            normalise_features=False,
+            "texas",
+            "web pages of the University of Texas, links, kind of page",
+            *(183, 279, 1703, 5),
             licence="repository MIT; data of WebKB, no licence stated",
             source=_HETEROPHILOUS_SOURCE,
             digest="bb2dd649fc0bd662ad427735d02c6807d413601f4180cbcb0050507913d46dba",
             default_split=_TEN_OF_THE_FILE,
         ),
         DatasetInfo(
-            name="wordnet-lexname",
-            description="meanings of English words, relations, lexicographer's file",
-            converter=None,
-            num_nodes=117659,
-            num_edges=174582,
-            num_features=3000,
-            num_classes=45,
-            normalise_features=False,
+            "wordnet-lexname",
+            "meanings of English words, relations, lexicographer's file",
+            *(117659, 174582, 3000, 45),
             licence="WordNet 3.0 licence: free to use, change and pass on with notice",
             source="https://packages.debian.org/wordnet-base (3.0), own construction",
             digest="47bcc7e8b51bfb2630a2036ae1000640dcb174dc239ac8e8302fb069832a2262",
             default_split=_RANDOM,
         ),
         DatasetInfo(
-            name="blogcatalog",
-            description="bloggers, followers, interest",
-            converter=None,
-            num_nodes=5196,
-            num_edges=171743,
-            num_features=8189,
-            num_classes=6,
-            normalise_features=False,
+            "blogcatalog",
+            "bloggers, followers, interest",
+            *(5196, 171743, 8189, 6),
             licence=_GAUG_LICENCE,
             source=_GAUG_SOURCE,
             digest="81486a41e3e33861e738b9fef97a3d0a94e4c76235fe3609d2dbb39f6a08236c",
         ),
         DatasetInfo(
-            name="flickr",
-            description="users who share photographs, contacts, group joined",
-            converter=None,
-            num_nodes=7575,
-            num_edges=239738,
-            num_features=12047,
-            num_classes=9,
-            normalise_features=False,
+            "flickr",
+            "users who share photographs, contacts, group joined",
+            *(7575, 239738, 12047, 9),
             licence=_GAUG_LICENCE,
             source=_GAUG_SOURCE,
             digest="bf45aff8556083d137fcce99e09bcf62413cf17b46c86d820cb2fae59b459b4b",
@@ -258,24 +203,10 @@ DATASETS: dict[str, DatasetInfo] = {
 
 
 @dataclass(frozen=True)
-class GeneratedInfo:
-    """A graph that is the same wherever it is drawn.
-
-    Attributes:
-        place: Draws it, or ``"MODULE:NAME"`` of what does.
-        description: What it is.
-        num_nodes: Number of nodes.
-        num_edges: Number of undirected edges.
-        num_features: Number of features.
-        num_classes: Number of classes.
-    """
+class GeneratedInfo(GraphInfo):
+    """A graph that is the same wherever it is drawn, by ``place`` or what it names."""
 
     place: str | Callable[[], "Graph"]
-    description: str
-    num_nodes: int
-    num_edges: int
-    num_features: int
-    num_classes: int
 
     def make(self) -> "Graph":
         """Draw it."""
@@ -285,12 +216,10 @@ class GeneratedInfo:
 
 GENERATED: dict[str, GeneratedInfo] = {
     "planted": GeneratedInfo(
-        "gsebo.data.synthetic.planted:planted",
+        "planted",
         "two communities, 30 % wrong edges",
-        num_nodes=400,
-        num_edges=1600,
-        num_features=32,
-        num_classes=2,
+        *(400, 1600, 32, 2),
+        place="gsebo.data.synthetic.planted:planted",
     ),
 }
 
