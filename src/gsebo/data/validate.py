@@ -12,17 +12,15 @@ from gsebo.errors import InputWarning, InvalidInput
 from gsebo.graph.features import require_features, require_numbers
 from gsebo.graph.graph import Graph, as_graph
 
+MASKS = ("train_mask", "val_mask", "test_mask")
 _MOST_NODES_PER_EDGE = 64
 _FEW_NODES = 10**6
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
-def num_nodes_without_features(data: Graph) -> int:
-    """Count the nodes of a graph without ``x``.
-
-    ``num_nodes`` where it was set, or else the length of ``y``, or else one more than
-    the largest node of an edge.
-    """
-    # As it was set, not as a graph would guess it from its edges.
+def _nodes_without_features(data: Graph) -> int:
+    """``num_nodes`` where it was set, the length of ``y``, or what the edges name."""
+    # As it was set, not as a graph would infer it from its edges.
     stated = data.get("num_nodes")
     if stated is not None:
         if not isinstance(stated, Integral):
@@ -30,17 +28,14 @@ def num_nodes_without_features(data: Graph) -> int:
                 f"num_nodes={stated!r:.40} given: expected a whole number."
             )
         return int(stated)
-    for key in ("y", "train_mask", "val_mask", "test_mask"):
+    for key in ("y", *MASKS):
         if key in data and isinstance(data[key], Tensor) and data[key].dim():
             return int(data[key].shape[0])
     return int(data.edge_index.max()) + 1
 
 
 def most_nodes(num_edges: int) -> int:
-    """Number of nodes up to which so many edges are believed to join them.
-
-    Beyond it, numbers of nodes are more likely names, or a slip.
-    """
+    """Above it, numbers of nodes in so many edges are more likely names, or a slip."""
     return max(_FEW_NODES, _MOST_NODES_PER_EDGE * num_edges)
 
 
@@ -49,12 +44,8 @@ def sized(data: Graph) -> Graph:
     if "x" in data and data.x is not None:
         return data
     counted = copy.copy(data)
-    counted.num_nodes = num_nodes_without_features(data)
+    counted.num_nodes = _nodes_without_features(data)
     return counted
-
-
-_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-_MASKS = ("train_mask", "val_mask", "test_mask")
 
 
 def validate(
@@ -77,24 +68,30 @@ def validate(
     data = as_graph(data)
     num_nodes = require_graph(data, features_needed=features_needed)
     if _present(data, "x"):
-        _check_finite(data.x)
+        values = data.x.values() if data.x.layout == torch.sparse_csr else data.x
+        if not bool(torch.isfinite(values).all()):
+            raise InvalidInput(
+                "x holds NaN or infinite values: expected finite numbers."
+            )
     if bool((data.edge_index[0] == data.edge_index[1]).all()):
         raise InvalidInput("the graph has only self-loops: expected at least one edge.")
     if _present(data, "node_id"):
         _check_node_ids(_tensor(data, "node_id"), num_nodes)
     if labels_needed:
         _check_labels(data, num_nodes)
-    _warn_of_ignored_edge_values(data)
+    for key in ("edge_weight", "edge_attr"):
+        if _present(data, key):
+            warnings.warn(
+                f"the graph's {key} is ignored: strengths are learned from edge_index.",
+                InputWarning,
+                stacklevel=2,
+            )
 
 
 def require_graph(data: Graph, *, features_needed: bool = False) -> int:
     """Count the nodes, or raise unless features and edges can be read without harm.
 
     Labels and masks are not looked at, nor whether anything can be learned.
-
-    Args:
-        data: What a user calls a graph.
-        features_needed: False accepts a graph without ``x``.
     """
     data = as_graph(data)
     if features_needed or _present(data, "x"):
@@ -135,12 +132,6 @@ def _value(data: Graph, key: str) -> object:
     return data[key]
 
 
-def _check_finite(x: Tensor) -> None:
-    values = x.values() if x.layout == torch.sparse_csr else x
-    if not bool(torch.isfinite(values).all()):
-        raise InvalidInput("x holds NaN or infinite values: expected finite numbers.")
-
-
 def _count_without_features(data: Graph) -> int:
     """Count the nodes; where the edges are none, the next check says so."""
     edges = data.edge_index if _present(data, "edge_index") else None
@@ -149,7 +140,7 @@ def _count_without_features(data: Graph) -> int:
     _tensor(data, "edge_index")
     if edges.dtype not in _INTEGERS or edges.dim() != 2 or not edges.numel():
         return 1
-    found = num_nodes_without_features(data)
+    found = _nodes_without_features(data)
     most = most_nodes(edges.shape[1])
     if not 0 < found <= most:
         raise InvalidInput(
@@ -157,11 +148,6 @@ def _count_without_features(data: Graph) -> int:
             f"as there are {edges.shape[1]:,} edges."
         )
     return found
-
-
-def _stated_nodes(data: Graph) -> object:
-    """What the graph says of the number of nodes, which may be anything."""
-    return data.num_nodes
 
 
 def _check_edges(data: Graph, num_nodes: int) -> None:
@@ -175,8 +161,11 @@ def _check_edges(data: Graph, num_nodes: int) -> None:
     if edges.dtype not in _INTEGERS:
         raise InvalidInput(f"expected edge_index as integers, got {edges.dtype}.")
     if edges.dim() != 2 or edges.shape[0] != 2:
-        raise InvalidInput(f"expected edge_index as [2, edges], got {_shape(edges)}.")
-    stated = _stated_nodes(data) if _present(data, "x") else num_nodes
+        raise InvalidInput(
+            f"expected edge_index as [2, edges], got {list(edges.shape)}."
+        )
+    # What the graph says of the number of its nodes may be anything.
+    stated: object = data.num_nodes if _present(data, "x") else num_nodes
     if not isinstance(stated, Integral) or stated != num_nodes:
         raise InvalidInput(
             f"x has {num_nodes} rows: expected one for each of {stated!r:.40} nodes."
@@ -184,11 +173,11 @@ def _check_edges(data: Graph, num_nodes: int) -> None:
     if edges.shape[1] == 0:
         raise InvalidInput("the graph has no edges: expected at least one.")
     low, high = (int(end) for end in edges.aminmax())
-    whose = "x has" if _present(data, "x") else "y has"
     if low < 0 or high >= num_nodes:
+        whose = "x" if _present(data, "x") else "y"
         raise InvalidInput(
             f"edge_index names node {low if low < 0 else high}: "
-            f"expected 0 to {num_nodes - 1}, as {whose} {num_nodes} rows."
+            f"expected 0 to {num_nodes - 1}, as {whose} has {num_nodes} rows."
         )
 
 
@@ -196,10 +185,7 @@ def _check_node_ids(ids: Tensor, num_nodes: int) -> None:
     """Check that each node has a name of its own."""
     if ids.dtype not in _INTEGERS:
         raise InvalidInput(f"expected node_id as integers, got {ids.dtype}.")
-    if ids.shape != (num_nodes,):
-        raise InvalidInput(
-            f"expected node_id with shape [{num_nodes}], got {_shape(ids)}."
-        )
+    _require_shape(ids, "node_id", num_nodes)
     distinct = torch.unique(ids).numel()
     if distinct < num_nodes:
         raise InvalidInput(
@@ -213,8 +199,7 @@ def _check_labels(data: Graph, num_nodes: int) -> None:
     y = _tensor(data, "y")
     if y.dtype not in _INTEGERS:
         raise InvalidInput(f"expected y as integer classes, got {y.dtype}.")
-    if y.shape != (num_nodes,):
-        raise InvalidInput(f"expected y with shape [{num_nodes}], got {_shape(y)}.")
+    _require_shape(y, "y", num_nodes)
     masks = _checked_masks(data, num_nodes)
     train, val = y[masks["train_mask"]].long(), y[masks["val_mask"]].long()
     known = torch.cat([train, val])
@@ -233,16 +218,13 @@ def _check_labels(data: Graph, num_nodes: int) -> None:
 
 def _checked_masks(data: Graph, num_nodes: int) -> dict[str, Tensor]:
     """Return the masks after checking each and that no two overlap."""
-    optional = () if _present(data, "test_mask") else ("test_mask",)
-    masks = {key: _tensor(data, key) for key in _MASKS if key not in optional}
+    needed = MASKS if _present(data, "test_mask") else MASKS[:2]
+    masks = {key: _tensor(data, key) for key in needed}
     for key, mask in masks.items():
         if mask.dtype != torch.bool:
             raise InvalidInput(f"expected {key} as bool, got {mask.dtype}.")
-        if mask.shape != (num_nodes,):
-            hint = f"; pick one of several with {key}[:, 0]" * (mask.dim() == 2)
-            raise InvalidInput(
-                f"expected {key} with shape [{num_nodes}], got {_shape(mask)}{hint}."
-            )
+        hint = f"; pick one of several with {key}[:, 0]" * (mask.dim() == 2)
+        _require_shape(mask, key, num_nodes, hint)
         if key != "test_mask" and not bool(mask.any()):
             raise InvalidInput(f"{key} is empty: expected at least one node in it.")
     for first, second in combinations(masks, 2):
@@ -271,20 +253,12 @@ def _check_training_classes(trained: Tensor, known: Tensor) -> None:
         )
 
 
-def _warn_of_ignored_edge_values(data: Graph) -> None:
-    """Warn when the user's edges carry values that nothing here reads."""
-    for key in ("edge_weight", "edge_attr"):
-        if _present(data, key):
-            warnings.warn(
-                f"the graph's {key} is ignored: strengths are learned from edge_index.",
-                InputWarning,
-                stacklevel=3,
-            )
-
-
 def _present(data: Graph, key: str) -> bool:
     return key in data and data[key] is not None
 
 
-def _shape(tensor: Tensor) -> list[int]:
-    return list(tensor.shape)
+def _require_shape(tensor: Tensor, key: str, num_nodes: int, hint: str = "") -> None:
+    if tensor.shape != (num_nodes,):
+        raise InvalidInput(
+            f"expected {key} with shape [{num_nodes}], got {list(tensor.shape)}{hint}."
+        )

@@ -21,7 +21,8 @@ from gsebo.data.datasets.registry import (
     is_graph_path,
 )
 from gsebo.data.formats.folder import GraphFolder, is_graph_folder
-from gsebo.data.formats.npz import MASK_TABLES, MASKS, load_npz, save_npz
+from gsebo.data.formats.npz import MASK_TABLES, load_npz, save_npz
+from gsebo.data.validate import MASKS
 from gsebo.errors import InvalidInput
 from gsebo.graph.features import features_to_csr, normalise_rows, whole_numbers
 from gsebo.graph.graph import Graph

@@ -22,7 +22,6 @@ from gsebo.data.formats.convert_nodes import (
 from gsebo.data.formats.edge_sort import LARGEST_COUNT, EdgeSorter
 from gsebo.data.formats.folder import LOG_DEGREE, GraphFolder, count_classes, log_degree
 from gsebo.data.formats.folder_writer import FolderWriter
-from gsebo.data.formats.manifest import MASKS
 from gsebo.data.formats.table_rows import (
     INTEGER,
     Progress,
@@ -32,7 +31,7 @@ from gsebo.data.formats.table_rows import (
     open_table,
 )
 from gsebo.data.splits import apply_split, require_split_name
-from gsebo.data.validate import most_nodes
+from gsebo.data.validate import MASKS, most_nodes
 from gsebo.errors import InvalidInput, escaped
 from gsebo.graph.graph import Graph
 from gsebo.memory import require_memory

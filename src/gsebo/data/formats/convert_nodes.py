@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gsebo.data.formats.folder_writer import FolderWriter
-from gsebo.data.formats.manifest import MASKS
 from gsebo.data.formats.table_rows import (
     INTEGER,
     NUMBER,
@@ -19,6 +18,7 @@ from gsebo.data.formats.table_rows import (
     TableFile,
     first_true,
 )
+from gsebo.data.validate import MASKS
 from gsebo.errors import InvalidInput
 
 _MOST_LABELS = 2**20

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from gsebo.data.formats.folder_check import check_arrays
 from gsebo.data.formats.folder_writer import FolderWriter
-from gsebo.data.formats.manifest import MANIFEST, MASKS, Manifest, read_manifest
+from gsebo.data.formats.manifest import MANIFEST, Manifest, read_manifest
 from gsebo.data.formats.npy_stream import map_array, sha256_of_array
-from gsebo.data.validate import require_graph, sized, validate
+from gsebo.data.validate import MASKS, require_graph, sized, validate
 from gsebo.errors import InvalidInput, escaped
 from gsebo.graph.arrays import Array, CSRArrays, GraphArrays, canonicalise
 from gsebo.graph.features import LARGEST_DENSE, csr_tensor, whole_numbers

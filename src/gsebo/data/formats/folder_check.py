@@ -22,8 +22,9 @@ from typing import NamedTuple, NoReturn, final
 import numpy as np
 
 from gsebo.data.datasets.locate import cache_folder
-from gsebo.data.formats.manifest import MANIFEST, MASKS, Manifest
+from gsebo.data.formats.manifest import MANIFEST, Manifest
 from gsebo.data.formats.npy_stream import Array, NpyReader, map_array
+from gsebo.data.validate import MASKS
 from gsebo.errors import InvalidInput, escaped
 from gsebo.files import checksum, read_bytes, require_regular, write_atomically
 from gsebo.version import __version__

@@ -10,13 +10,13 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from gsebo.data.validate import MASKS
 from gsebo.errors import InvalidInput, escaped
 from gsebo.files import read_bytes
 from gsebo.schema import Count, Record, Sha256, Size, Text, json_as, plain_as
 
 MANIFEST = "graph.json"
 FORMAT, VERSION = "gsebo-graph", 2
-MASKS = ("train_mask", "val_mask", "test_mask")
 _WHAT = "the manifest of a graph folder"
 _LONGEST = 64 * 2**20
 _ALWAYS = {"indptr", "source"}

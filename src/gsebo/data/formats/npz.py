@@ -32,6 +32,7 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from gsebo.data.formats.npz_archive import Arrays, read_arrays, write_arrays
+from gsebo.data.validate import MASKS
 from gsebo.errors import InvalidInput, escaped
 from gsebo.graph.features import (
     fault_of_rows,
@@ -44,8 +45,7 @@ from gsebo.graph.features import (
 from gsebo.graph.graph import Graph
 from gsebo.schema import json_as
 
-MASKS = ("train_mask", "val_mask", "test_mask")
-MASK_TABLES = ("train_masks", "val_masks", "test_masks")
+MASK_TABLES = tuple(f"{mask}s" for mask in MASKS)
 _CSR = ("x_data", "x_indices", "x_indptr", "x_shape")
 _KEYS = ("edge_index", "x", *_CSR, "y", *MASKS, *MASK_TABLES, "node_id", "meta")
 _GIVEN = "the graph"
