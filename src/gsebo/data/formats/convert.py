@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from gsebo.data.formats.convert_nodes import (
+    Masks,
     NodeColumns,
-    NodeNumbers,
     NodeTable,
     read_nodes,
 )
@@ -38,74 +38,42 @@ from gsebo.memory import require_memory
 
 Ints = NDArray[np.int64]
 
-
-@final
-@dataclass
-class EdgeCounts:
-    """What became of the rows of an edge list.
-
-    Attributes:
-        rows: Rows read.
-        self_loops: Rows that were left out because they join a node with itself.
-        duplicates: Directed edges that were left out because they were there before.
-        highest: Largest node number.
-    """
-
-    rows: int = 0
-    self_loops: int = 0
-    duplicates: int = 0
-    highest: int = -1
+_ENDS = ("source", "target")
+_ROWS_AT_ONCE = 2**20
+# Of edges that are held and merged.
+_BYTES_PER_EDGE = 8
 
 
 @final
-class EdgeReader:
-    """Reads an edge list into a sorter.
-
-    Args:
-        table: The file.
-        ends: Names of the columns with sources and targets; ``source`` and ``target``
-            by default, where the file has names.
-        num_nodes: Number of nodes, where it is known.
-        numbers: Finds nodes by the ids of a node table; by default ids are numbers.
-        undirected: Whether to add the reverse of each edge.
-        refuse_duplicates: Whether an edge that is there twice is an error.
-    """
+class _EdgeList:
+    """Reads an edge list into a sorter, and counts what becomes of its rows."""
 
     def __init__(
-        self,
-        table: TableFile,
-        *,
-        ends: tuple[str | None, str | None] = (None, None),
-        num_nodes: int | None = None,
-        numbers: NodeNumbers | None = None,
-        undirected: bool = False,
-        refuse_duplicates: bool = False,
+        self, table: TableFile, options: TableOptions, nodes: NodeTable | None
     ) -> None:
         self._table = table
-        self._ends = _end_columns(table, ends)
-        self._num_nodes = num_nodes
-        self._numbers = numbers
-        self._undirected = undirected
-        self._refuse_duplicates = refuse_duplicates
-        self.counts = EdgeCounts()
+        self._ends = _end_columns(table, options.ends)
+        self._undirected = options.undirected
+        self._run_edges = options.run_edges
+        self._refuse_duplicates = options.duplicates == "error"
+        self._num_nodes = options.num_nodes if nodes is None else nodes.num_nodes
+        # Finds nodes by the ids of a node table; without, ids are numbers.
+        self._numbers = None if nodes is None else nodes.numbers
+        self.rows = self.self_loops = 0
+        self._highest = -1
 
-    def read(self, scratch: Path, run_edges: int, progress: Progress) -> EdgeSorter:
-        """Read everything.
-
-        Raises:
-            InvalidInput: A row does not fit; the message names it.
-        """
+    def read(self, scratch: Path, progress: Progress) -> EdgeSorter:
+        """Read everything, or raise for the first row that does not fit."""
         sorter = EdgeSorter(
-            scratch, run_edges=run_edges, with_rows=self._refuse_duplicates
+            scratch, run_edges=self._run_edges, with_rows=self._refuse_duplicates
         )
         kinds = dict.fromkeys(self._ends, INTEGER)
         for batch in self._table.batches(kinds, progress):
             source, target = self._nodes(batch)
             kept = source != target
-            self.counts.rows += batch.rows
-            self.counts.self_loops += batch.rows - int(kept.sum())
-            highest = max(int(source.max()), int(target.max()))
-            self.counts.highest = max(self.counts.highest, highest)
+            self.rows += batch.rows
+            self.self_loops += batch.rows - int(kept.sum())
+            self._highest = max(self._highest, int(source.max()), int(target.max()))
             rows = None
             if self._refuse_duplicates:
                 rows = np.arange(batch.first, batch.first + batch.rows)[kept]
@@ -121,22 +89,21 @@ class EdgeReader:
 
     def count_nodes(self) -> int:
         """Number of nodes: as given, or the largest number of the rows plus one."""
-        rows = self.counts.rows
+        most = most_nodes(self.rows)
         if self._num_nodes is not None:
-            if self._numbers is None and self._num_nodes > most_nodes(rows):
+            if self._numbers is None and self._num_nodes > most:
                 raise InvalidInput(
-                    f"{self._num_nodes} nodes given for {rows} rows of "
-                    f"{self._table.path}: expected up to {most_nodes(rows)}."
+                    f"{self._num_nodes} nodes given for {self.rows} rows of "
+                    f"{self._table.path}: expected up to {most}."
                 )
             return self._num_nodes
-        found = self.counts.highest + 1
-        if found > most_nodes(rows):
+        if self._highest + 1 > most:
             raise InvalidInput(
-                f"{self._table.path} names node {found - 1} in {rows} rows: expected "
-                "numbers from 0 without large gaps, a node table with ids, or the "
-                "number of nodes."
+                f"{self._table.path} names node {self._highest} in {self.rows} rows: "
+                "expected numbers from 0 without large gaps, a node table with ids, or "
+                "the number of nodes."
             )
-        return found
+        return self._highest + 1
 
     def check_repetition(self, sorter: EdgeSorter) -> None:
         """Raise if edges may not repeat and one does; all must have been merged."""
@@ -162,7 +129,7 @@ class EdgeReader:
         expected = f"0 to {end - 1}"
         if self._numbers is not None:
             expected = "an id of the node table"
-        for name, role in zip(self._ends, ("source", "target"), strict=True):
+        for name, role in zip(self._ends, _ENDS, strict=True):
             ids = batch.numbers(name)
             nodes = ids if self._numbers is None else self._numbers.find(ids)
             bad = first_true((nodes < 0) | (nodes >= end))
@@ -176,7 +143,7 @@ class EdgeReader:
 
 def write_edges(
     sorter: EdgeSorter, num_nodes: int, writer: FolderWriter, progress: Progress
-) -> NDArray[np.int64]:
+) -> Ints:
     """Merge everything into ``source`` and ``indptr``; return the latter."""
     column = writer.array("source", np.int32)
     starts = np.zeros(num_nodes + 1, np.int64)
@@ -203,9 +170,7 @@ def _end_columns(
                 f"names: expected {wanted}."
             )
         return table.columns[0], table.columns[1]
-    names = tuple(
-        given or usual for given, usual in zip(ends, ("source", "target"), strict=True)
-    )
+    names = tuple(given or usual for given, usual in zip(ends, _ENDS, strict=True))
     for name in names:
         if name not in table.columns:
             place = "line 1 of " if table.unit == "line" else ""
@@ -219,20 +184,6 @@ def _end_columns(
             f"column {names[0]!r} is to hold both ends: expected two columns."
         )
     return names[0], names[1]
-
-
-def counts_as_facts(counts: EdgeCounts) -> dict[str, Any]:
-    """What the manifest says of the rows."""
-    return {
-        "edges_read": counts.rows,
-        "self_loops_dropped": counts.self_loops,
-        "duplicates_merged": counts.duplicates,
-    }
-
-
-_ROWS_AT_ONCE = 2**20
-# Of edges that are held and merged.
-_BYTES_PER_EDGE = 8
 
 
 @final
@@ -314,7 +265,7 @@ def convert_tables(
         InvalidInput: A row does not fit; the message names the first such line.
     """
     options = options or TableOptions()
-    told = progress or _tell_nobody
+    progress = progress or (lambda what, done, end: None)
     if nodes is not None and options.num_nodes is not None:
         raise InvalidInput(
             f"both a node table and num_nodes={options.num_nodes} were given: "
@@ -324,23 +275,16 @@ def convert_tables(
         table = None
         if nodes is not None:
             file = _open(nodes, options)
-            table = read_nodes(file, options.nodes, writer, told)
-        reader = EdgeReader(
-            _open(edges, options),
-            ends=options.ends,
-            num_nodes=options.num_nodes if table is None else table.num_nodes,
-            numbers=None if table is None else table.numbers,
-            undirected=options.undirected,
-            refuse_duplicates=options.duplicates == "error",
-        )
-        sorter = reader.read(writer.scratch, options.run_edges, told)
-        num_nodes = reader.count_nodes()
-        starts = write_edges(sorter, num_nodes, writer, told)
+            table = read_nodes(file, options.nodes, writer, progress)
+        reader = _EdgeList(_open(edges, options), options, table)
+        sorter = reader.read(writer.scratch, progress)
+        starts = write_edges(sorter, reader.count_nodes(), writer, progress)
         reader.check_repetition(sorter)
-        reader.counts.duplicates = sorter.added - int(starts[-1])
         facts: dict[str, Any] = {
             "made_from": [escaped(Path(file).name) for file in (edges, nodes) if file],
-            **counts_as_facts(reader.counts),
+            "edges_read": reader.rows,
+            "self_loops_dropped": reader.self_loops,
+            "duplicates_merged": sorter.added - int(starts[-1]),
             "reverse_edges_added": options.undirected,
         }
         _finish(writer, table, starts, facts, options)
@@ -350,67 +294,53 @@ def convert_tables(
 def _finish(
     writer: FolderWriter,
     table: NodeTable | None,
-    starts: NDArray[np.int64],
+    starts: Ints,
     facts: dict[str, Any],
     options: TableOptions,
 ) -> None:
     """Write what there is of one number per node, and the manifest."""
     num_nodes = len(starts) - 1
-    num_features = 0 if table is None else table.num_features
-    if not num_features:
-        num_features = 1
+    table = table or NodeTable(num_nodes, None, None, None, {}, (), ())
+    if not table.features:
         facts["features_made"] = LOG_DEGREE
         x = writer.array("x", np.float32, (1,))
         for begin in range(0, num_nodes, _ROWS_AT_ONCE):
             degree = np.diff(starts[begin : begin + _ROWS_AT_ONCE + 1])
             x.append(log_degree(degree))
-    y = None if table is None else table.y
-    masks = {} if table is None else table.masks
+    masks = table.masks
     if options.split is not None:
-        masks = _drawn(y, masks, options)
+        masks = _drawn(table, options.split, options.seed)
         facts["split"] = {"name": options.split, "seed": options.seed}
-    columns: dict[str, NDArray[Any]] = {} if y is None else {"y": y}
+    facts |= {"feature_columns": list(table.features)} if table.features else {}
+    facts |= {"columns_left_out": list(table.left_out)} if table.left_out else {}
+    columns: dict[str, NDArray[Any]] = {} if table.y is None else {"y": table.y}
     columns |= masks
-    if table is not None:
-        facts |= {"feature_columns": list(table.features)} if table.features else {}
-        facts |= {"columns_left_out": list(table.left_out)} if table.left_out else {}
-        if table.numbers is not None:
-            columns["node_id"] = table.numbers.ids
+    if table.numbers is not None:
+        columns["node_id"] = table.numbers.ids
     for name, values in columns.items():
         writer.array(name, values.dtype).append(values)
+    known = (masks.get(mask) for mask in MASKS[:2])
     writer.finish(
         num_nodes=num_nodes,
-        num_features=num_features,
-        num_classes=count_classes(y, masks.get("train_mask"), masks.get("val_mask")),
-        classes=None if table is None else table.classes,
+        num_features=len(table.features) or 1,
+        num_classes=count_classes(table.y, *known),
+        classes=table.classes,
         facts=facts,
     )
 
 
-def _drawn(
-    y: NDArray[np.int64] | None,
-    masks: dict[str, NDArray[np.bool_]],
-    options: TableOptions,
-) -> dict[str, NDArray[np.bool_]]:
-    """The masks of a split that is drawn."""
-    if y is None or masks:
-        held = "no labels" if y is None else "masks of its own"
+def _drawn(table: NodeTable, split: str, seed: int) -> Masks:
+    if table.y is None or table.masks:
+        held = "no labels" if table.y is None else "masks of its own"
         raise InvalidInput(
-            f"split {options.split!r} for a node table with {held}: expected labels "
-            "and no masks."
+            f"split {split!r} for a node table with {held}: expected labels and no "
+            "masks."
         )
-    data = Graph(y=torch.from_numpy(y), num_nodes=len(y))
-    split = apply_split(data, str(options.split), options.seed)
-    return {mask: split[mask].numpy() for mask in MASKS if mask in split}
+    data = Graph(y=torch.from_numpy(table.y), num_nodes=len(table.y))
+    drawn = apply_split(data, split, seed)
+    return {mask: drawn[mask].numpy() for mask in MASKS if mask in drawn}
 
 
 def _open(path: str | PathLike[str], options: TableOptions) -> TableFile:
-    return open_table(
-        Path(os.path.expanduser(path)),
-        delimiter=options.delimiter,
-        block_bytes=options.block_bytes,
-    )
-
-
-def _tell_nobody(what: str, done: int, end: int) -> None:
-    del what, done, end
+    file = Path(os.path.expanduser(path))
+    return open_table(file, options.delimiter, options.block_bytes)

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any, NoReturn, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,23 +21,26 @@ from gsebo.data.formats.table_rows import (
 from gsebo.data.validate import MASKS
 from gsebo.errors import InvalidInput
 
+Ints = NDArray[np.int64]
+Masks = dict[str, NDArray[np.bool_]]
+Faults = list[tuple[int, str]]
+
+_SPLIT_NAMES = {mask: mask.removesuffix("_mask") for mask in MASKS}
 _MOST_LABELS = 2**20
 # As people write them: Python would also take "1_000", and digits of any script.
 _NUMBER = re.compile(
     r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)", re.ASCII | re.IGNORECASE
 )
+# Ids up to so many times the number of nodes are looked up in a plain table.
+_TABLE_PER_NODE = 8
 
 
 @final
-class Labels:
+class _Labels:
     """Collects the labels of one column; decides at the end what they are.
 
     If they are whole numbers they are the classes, and -1 is none. If they are text,
     classes are numbered in the order of the alphabet. An empty field is none.
-
-    Args:
-        table: The file.
-        name: The column.
     """
 
     def __init__(self, table: TableFile, name: str) -> None:
@@ -69,13 +72,20 @@ class Labels:
                 "different labels: expected classes."
             )
 
-    def classes(self) -> tuple[NDArray[np.int64], tuple[str, ...] | None]:
+    def classes(self) -> tuple[Ints, tuple[str, ...] | None]:
         """The class of each node, -1 for none, and the classes' names if any."""
         codes = np.concatenate(self._parts)
-        values = [_value(text) for text in self._code]
+        values = [
+            float(text) if _NUMBER.fullmatch(text) else None for text in self._code
+        ]
         named = bool(values) and values[0] is None
-        for code, value in enumerate(values):
-            self._check(code, value, named, len(codes))
+        for text, value, row in zip(self._code, values, self._first_row, strict=True):
+            expected = self._expected_instead_of(value, named, max(len(codes), 2) - 1)
+            if expected:
+                raise InvalidInput(
+                    f"{self._table.unit} {row} of {self._table.path} holds "
+                    f"{text!r:.40} as {self._name}: expected {expected}."
+                )
         names = tuple(sorted(self._code)) if named else None
         place = {name: number for number, name in enumerate(names or ())}
         found = [place[text] if named else int(float(text)) for text in self._code]
@@ -83,51 +93,23 @@ class Labels:
         classes = np.array([*found, -1], np.int64)
         return classes[codes], names
 
-    def _check(
-        self, code: int, value: float | None, named: bool, num_nodes: int
-    ) -> None:
+    def _expected_instead_of(
+        self, value: float | None, named: bool, highest: int
+    ) -> str | None:
         if (value is None) != named:
-            self._refuse(
-                code,
-                f"{'text' if named else 'a whole number'}, as in "
-                f"{self._table.unit} {self._first_row[0]}",
-            )
-        if value is None:
-            return
+            usual = "text" if named else "a whole number"
+            return f"{usual}, as in {self._table.unit} {self._first_row[0]}"
         # A number that is not finite is not whole either.
-        if not value.is_integer():
-            self._refuse(code, "a whole number or text")
-        highest = max(num_nodes, 2) - 1
-        if not -1 <= value <= highest:
-            expected = f"a class from 0 to {highest} at most, or -1 for none"
-            self._refuse(code, expected)
-
-    def _refuse(self, code: int, expected: str) -> NoReturn:
-        text = list(self._code)[code]
-        raise InvalidInput(
-            f"{self._table.unit} {self._first_row[code]} of {self._table.path} holds "
-            f"{text!r:.40} as {self._name}: expected {expected}."
-        )
-
-
-def _value(text: str) -> float | None:
-    """The number that a label is, ``None`` for text."""
-    return float(text) if _NUMBER.fullmatch(text) else None
-
-
-Ints = NDArray[np.int64]
-
-# Ids up to so many times the number of nodes are looked up in a plain table.
-_TABLE_PER_NODE = 8
+        if value is not None and not value.is_integer():
+            return "a whole number or text"
+        if value is not None and not -1 <= value <= highest:
+            return f"a class from 0 to {highest} at most, or -1 for none"
+        return None
 
 
 @final
 class NodeNumbers:
-    """Finds the position of each id; memory grows with the number of nodes only.
-
-    Args:
-        ids: Distinct integers.
-    """
+    """Finds the position of each of distinct ids, in memory that grows with them."""
 
     def __init__(self, ids: Ints) -> None:
         self.ids = ids
@@ -161,11 +143,6 @@ def first_repeated(ids: Ints) -> tuple[int, int] | None:
     return place, int(np.flatnonzero(ids[:place] == ids[place])[0])
 
 
-_SPLIT_NAMES = ("train", "val", "test")
-Masks = dict[str, NDArray[np.bool_]]
-Faults = list[tuple[int, str]]
-
-
 @final
 @dataclass(frozen=True)
 class NodeColumns:
@@ -188,25 +165,16 @@ class NodeColumns:
 @final
 @dataclass(frozen=True)
 class NodeTable:
-    """What a node table said, but for the features, which are on the disk already.
-
-    Attributes:
-        num_nodes: Number of rows.
-        num_features: Number of feature columns; zero if there are none.
-        numbers: Finds nodes by id, where ids are not just 0, 1, 2 and so on.
-        y: Classes, -1 for none.
-        classes: Names of the classes, if labels are text.
-        masks: Masks by name.
-        features: Names of the feature columns.
-        left_out: Columns that are no numbers.
-    """
+    """What a node table said, but for the features, which are on the disk already."""
 
     num_nodes: int
-    num_features: int
+    # Finds nodes by id, where ids are not just 0, 1, 2 and so on.
     numbers: NodeNumbers | None
-    y: NDArray[np.int64] | None
+    # Classes, -1 for none, and their names, if labels are text.
+    y: Ints | None
     classes: tuple[str, ...] | None
     masks: Masks
+    # Names of the columns of features, and of those of no use.
     features: tuple[str, ...]
     left_out: tuple[str, ...]
 
@@ -214,17 +182,13 @@ class NodeTable:
 def read_nodes(
     table: TableFile, columns: NodeColumns, writer: FolderWriter, progress: Progress
 ) -> NodeTable:
-    """Read a node table; features go straight to the folder.
-
-    Raises:
-        InvalidInput: A row does not fit; the message names it.
-    """
+    """Read a node table; features go straight to the folder."""
     plan = _Plan.of(table, columns)
     x = None
     if plan.features:
         x = writer.array("x", np.float32, (len(plan.features),))
-    labels = None if plan.label is None else Labels(table, plan.label)
-    ids: list[NDArray[np.int64]] = []
+    labels = None if plan.label is None else _Labels(table, plan.label)
+    ids: list[Ints] = []
     masks: dict[str, list[NDArray[np.bool_]]] = {name: [] for name in plan.masks}
     rows, first = 0, 0
     for batch in table.batches(plan.kinds, progress):
@@ -245,7 +209,6 @@ def read_nodes(
     y, classes = (None, None) if labels is None else labels.classes()
     return NodeTable(
         num_nodes=rows,
-        num_features=len(plan.features),
         numbers=_numbers(ids, table, first, plan.id) if plan.id is not None else None,
         y=y,
         classes=classes,
@@ -264,6 +227,7 @@ class _Plan:
     id: str | None
     label: str | None
     split: str | None
+    # The column of each mask; none where a split says all of them.
     masks: dict[str, str | None]
     features: tuple[str, ...]
     left_out: tuple[str, ...]
@@ -276,8 +240,7 @@ class _Plan:
                 "the columns."
             )
         held = table.kinds()
-        asked = (columns.id, columns.label, columns.split, *columns.left_out)
-        for name in asked:
+        for name in (columns.id, columns.label, columns.split, *columns.left_out):
             if name is not None and name not in held:
                 raise InvalidInput(
                     f"{table.path} has no column {name!r}: expected one of "
@@ -290,12 +253,11 @@ class _Plan:
 
         id_, split = find(columns.id, "id"), find(columns.split, "split")
         label = find(columns.label, "label", "y")
-        masks: dict[str, str | None] = {}
-        for mask, short in zip(MASKS, _SPLIT_NAMES, strict=True):
-            found = [name for name in (mask, short) if name in chosen]
-            if found or split is not None:
-                masks[mask] = None if split is not None else found[0]
-        special = {id_, label, split, *masks.values()} - {None}
+        masks: dict[str, str | None] = dict.fromkeys(MASKS)
+        if split is None:
+            found = {mask: find(None, mask, _SPLIT_NAMES[mask]) for mask in MASKS}
+            masks = {mask: name for mask, name in found.items() if name is not None}
+        special = {id_, label, split, *masks.values()}
         features = tuple(
             name
             for name, kind in chosen.items()
@@ -332,7 +294,16 @@ def _features(
 def _masks(batch: RowBatch, plan: _Plan, faults: Faults) -> Masks:
     """The masks of a batch; no node may be in two."""
     if plan.split is not None:
-        return _from_split(batch, plan.split, faults)
+        texts, places = batch.categories(plan.split)
+        known = ("", *_SPLIT_NAMES.values())
+        bad = first_true(np.array([text not in known for text in texts])[places])
+        if bad is not None:
+            held = f"holds {texts[places[bad]]!r:.40} as {plan.split}"
+            faults.append((bad, f"{held}: expected train, val, test or nothing"))
+        return {
+            mask: np.array([text == short for text in texts])[places]
+            for mask, short in _SPLIT_NAMES.items()
+        }
     masks: Masks = {
         mask: batch.numbers(name) for mask, name in plan.masks.items() if name
     }
@@ -342,19 +313,6 @@ def _masks(batch: RowBatch, plan: _Plan, faults: Faults) -> Masks:
             fault = "is in two of train, val and test: expected one or none"
             faults.append((bad, fault))
     return masks
-
-
-def _from_split(batch: RowBatch, name: str, faults: Faults) -> Masks:
-    texts, places = batch.categories(name)
-    known = ["", *_SPLIT_NAMES]
-    bad = first_true(np.array([text not in known for text in texts])[places])
-    if bad is not None:
-        held = f"holds {texts[places[bad]]!r:.40} as {name}"
-        faults.append((bad, f"{held}: expected train, val, test or nothing"))
-    return {
-        mask: np.array([text == short for text in texts])[places]
-        for mask, short in zip(MASKS, _SPLIT_NAMES, strict=True)
-    }
 
 
 def _numbers(

@@ -25,26 +25,20 @@ EXPECTED = {
 }
 
 Progress = Callable[[str, int, int], None]
-"""Told what is being done, how far it is, and where the end is."""
+"""Called with what is being done, how far it is, and where the end is."""
 
 
 @final
 @dataclass(frozen=True)
 class RowBatch:
-    """Consecutive rows of a table.
-
-    Attributes:
-        path: The file.
-        unit: What rows are counted in: ``"line"`` or ``"row"``.
-        first: Number of the first row.
-        rows: How many there are.
-        columns: pyarrow arrays by name; only those of text may have nulls.
-    """
+    """Consecutive rows of a table."""
 
     path: Path
     unit: str
+    # Number of the first row in the file, in its unit.
     first: int
     rows: int
+    # pyarrow arrays by name; only those of text may have nulls.
     columns: dict[str, Any]
 
     def numbers(self, name: str) -> Array:
@@ -63,11 +57,7 @@ class RowBatch:
         return ["", *texts], places + 1
 
     def refuse_first(self, faults: list[tuple[int, str]]) -> None:
-        """Raise for the first of some rows that do not fit, if there are any.
-
-        Args:
-            faults: Position of each in the batch, and the rest of the sentence.
-        """
+        """Raise for the first of some rows (position, end of sentence), if any."""
         if faults:
             row, fault = min(faults, key=lambda each: each[0])
             place = f"{self.unit} {self.first + row}"
@@ -75,24 +65,14 @@ class RowBatch:
 
 
 class TableFile(ABC):
-    """A file with a table.
-
-    Attributes:
-        path: The file.
-        columns: Names of its columns; ``"column 1"`` and so on where it has none.
-        named: Whether the file names its columns.
-        unit: What rows are counted in.
-    """
+    """A file with a table."""
 
     path: Path
+    # ``"column 1"`` and so on where the file does not name them.
     columns: tuple[str, ...]
     named: bool
+    # What rows are counted in: ``"line"`` or ``"row"``.
     unit: str
-
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """Where the end is, in the numbers that the progress is told."""
 
     @abstractmethod
     def kinds(self) -> dict[str, str | None]:
@@ -106,30 +86,27 @@ class TableFile(ABC):
             InvalidInput: A row does not fit; the message names the first that does not.
         """
 
+    @final
+    def _repeated_name(self) -> str | None:
+        names = enumerate(self.columns)
+        return next((one for place, one in names if one in self.columns[:place]), None)
 
-def open_table(
-    path: Path, *, delimiter: str | None = None, block_bytes: int = 2**23
-) -> TableFile:
+
+def open_table(path: Path, delimiter: str | None, block_bytes: int) -> TableFile:
     """Open a Parquet file, or else a text file with one row per line.
 
-    Args:
-        path: Ends in ``.parquet`` or is text.
-        delimiter: Of a text file; by default tab, comma, semicolon or space, whichever
-            of them comes first in this order and is in the first line.
-        block_bytes: How much of a text file to read at once.
+    The delimiter of text is by default tab, comma, semicolon or space, whichever of
+    them comes first in this order and is in the first line.
     """
     require_regular(path, "a table")
     try:
-        import pyarrow  # noqa: F401
+        # Here, because pyarrow need not be installed.
+        from gsebo.data.formats.table_files import CSVFile, ParquetFile
     except ImportError as error:
         raise InvalidInput(
             f"reading {path} needs pyarrow, which is not installed; expected: "
             "pip install 'gsebo[large]'."
         ) from error
-    # Here, because these two import pyarrow.
-    from gsebo.data.formats.table_csv import CSVFile
-    from gsebo.data.formats.table_parquet import ParquetFile
-
     if path.suffix == ".parquet":
         return ParquetFile(path)
     return CSVFile(path, delimiter, block_bytes)

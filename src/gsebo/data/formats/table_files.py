@@ -1,4 +1,4 @@
-"""Text files with one row per line, parsed by pyarrow, block by block."""
+"""Tables in text files and Parquet files, read by pyarrow, some rows at a time."""
 
 import csv
 import re
@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn, final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
+import pyarrow.parquet as parquet
 
 from gsebo.data.formats.table_rows import (
     EXPECTED,
@@ -22,35 +23,36 @@ from gsebo.data.formats.table_rows import (
 )
 from gsebo.errors import InvalidInput, escaped
 
+_TYPES = {
+    INTEGER: pa.int64(),
+    NUMBER: pa.float32(),
+    TEXT: pa.string(),
+    TRUTH: pa.bool_(),
+}
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LONGEST_LINE = 2**28
+_DELIMITERS = "\t,; "
+_NAMED_DELIMITERS = {"\\t": "\t", "tab": "\t", "space": " "}
+_WHOLE_NUMBER = re.compile(r"\s*[+-]?[0-9]+\s*")
+# What pyarrow takes for a whole number, and nobody else means as one.
+_HEXADECIMAL = r"^\s*[+-]?0[xX]"
 
 
 @final
-class LineBlock(NamedTuple):
-    """Some lines of a file, in full.
-
-    Attributes:
-        content: The lines, without what ends the last one.
-        first: Number of the first line, counted from 1.
-        lines: How many there are.
-        consumed: Bytes of the file read up to here.
-        cut_off: Whether the file ends here without the end of the line.
-    """
+class _LineBlock(NamedTuple):
+    """Some lines of a file, in full, without what ends the last one."""
 
     content: bytes
+    # Number of the first line, counted from 1, and how many there are.
     first: int
     lines: int
+    # Bytes of the file read up to here, and whether it ends within the last line.
     consumed: int
     cut_off: bool
 
 
-def line_blocks(path: Path, block_bytes: int) -> Iterator[LineBlock]:
-    """Read a file; empty lines at its end and a byte order mark are left out.
-
-    Raises:
-        InvalidInput: The file cannot be read, or a line is empty and others follow.
-    """
+def _line_blocks(path: Path, block_bytes: int) -> Iterator[_LineBlock]:
+    """Read a file; empty lines at its end and a byte order mark are left out."""
     number, empty, consumed = 1, 0, 0
     try:
         with path.open("rb") as file:
@@ -70,9 +72,9 @@ def line_blocks(path: Path, block_bytes: int) -> Iterator[LineBlock]:
                         # What is wrong before it has to be found first.
                         before = b"\n".join(content.split(b"\n", gap)[:gap])
                         if gap:
-                            yield LineBlock(before, number, gap, consumed, False)
+                            yield _LineBlock(before, number, gap, consumed, False)
                         _refuse_empty(number + gap, path)
-                    yield LineBlock(content, number, lines, consumed, cut_off)
+                    yield _LineBlock(content, number, lines, consumed, cut_off)
                     empty = ended + cut_off - lines
                 else:
                     empty += ended
@@ -114,18 +116,6 @@ def _refuse_empty(line: int, path: Path) -> NoReturn:
     )
 
 
-_TYPES = {
-    INTEGER: pa.int64(),
-    NUMBER: pa.float32(),
-    TEXT: pa.string(),
-    TRUTH: pa.bool_(),
-}
-_DELIMITERS = "\t,; "
-_WHOLE_NUMBER = re.compile(r"\s*[+-]?[0-9]+\s*")
-# What pyarrow takes for a whole number, and nobody else means as one.
-_HEXADECIMAL = r"^\s*[+-]?0[xX]"
-
-
 @final
 class CSVFile(TableFile):
     """A text file; its first line names the columns unless it is all numbers."""
@@ -135,26 +125,13 @@ class CSVFile(TableFile):
     def __init__(self, path: Path, delimiter: str | None, block_bytes: int) -> None:
         self.path = path
         self._block_bytes = block_bytes
-        opening = _first_lines(path, block_bytes)
-        if not opening:
-            raise InvalidInput(f"{path} is empty: expected rows.")
-        if b"\0" in opening[0]:
-            raise InvalidInput(
-                f"line 1 of {escaped(str(path))} holds a null character: expected text "
-                "in UTF-8."
-            )
-        line = _decoded(opening[0]).rstrip("\r")
-        if line.count('"') % 2:
-            raise InvalidInput(
-                f"line 1 of {escaped(str(path))} opens a quote that it does not close: "
-                "expected quotes in pairs."
-            )
-        if "\r" in line:
-            raise InvalidInput(
-                f"line 1 of {path} holds a carriage return: expected lines that end "
-                "in a line feed."
-            )
-        self._delimiter = _checked(delimiter) if delimiter else _detected(line)
+        opening: list[bytes] = []
+        for block in _line_blocks(path, block_bytes):
+            opening += block.content.split(b"\n", 2)[:2]
+            if len(opening) > 1:
+                break
+        line = self._checked_header(opening)
+        self._delimiter = _delimiter_of(line, delimiter)
         fields = self._fields(line)
         self.named = not all(map(_WHOLE_NUMBER.fullmatch, fields))
         if self.named:
@@ -162,13 +139,32 @@ class CSVFile(TableFile):
             opening = opening[1:]
         else:
             self.columns = tuple(f"column {n + 1}" for n in range(len(fields)))
-        _check_distinct(self.columns, path)
+        if (twice := self._repeated_name()) is not None:
+            raise InvalidInput(
+                f"line 1 of {path} names two columns {twice!r:.40}: expected each "
+                "name once."
+            )
         self._first_row = self._fields(_decoded(opening[0])) if opening else []
 
-    @property
-    def size(self) -> int:
-        """Bytes of the file."""
-        return self.path.stat().st_size
+    def _checked_header(self, opening: list[bytes]) -> str:
+        if not opening:
+            raise InvalidInput(f"{self.path} is empty: expected rows.")
+        line, where = _decoded(opening[0]).rstrip("\r"), f"line 1 of {self.path}"
+        if "\0" in line:
+            raise InvalidInput(
+                f"{where} holds a null character: expected text in UTF-8."
+            )
+        if line.count('"') % 2:
+            raise InvalidInput(
+                f"{where} opens a quote that it does not close: expected quotes in "
+                "pairs."
+            )
+        if "\r" in line:
+            raise InvalidInput(
+                f"{where} holds a carriage return: expected lines that end in a line "
+                "feed."
+            )
+        return line
 
     def kinds(self) -> dict[str, str | None]:
         """What the first row holds; an empty field counts as a number."""
@@ -181,19 +177,19 @@ class CSVFile(TableFile):
         return found
 
     def batches(self, kinds: dict[str, str], progress: Progress) -> Iterator[RowBatch]:
-        """Read these columns as these kinds."""
-        rows = 0
-        for block in line_blocks(self.path, self._block_bytes):
+        rows, size = 0, self.path.stat().st_size
+        for block in _line_blocks(self.path, self._block_bytes):
             if self.named and block.first == 1:
-                block = _without_first_line(block)
+                _, _, content = block.content.partition(b"\n")
+                block = block._replace(content=content, first=2, lines=block.lines - 1)
             if block.lines:
                 yield from self._rows_of(block, kinds)
                 rows += block.lines
-            progress(f"reading {self.path.name}", block.consumed, self.size)
+            progress(f"reading {self.path.name}", block.consumed, size)
         if not rows:
             raise InvalidInput(f"{self.path} has only a header: expected rows.")
 
-    def _rows_of(self, block: LineBlock, kinds: dict[str, str]) -> Iterator[RowBatch]:
+    def _rows_of(self, block: _LineBlock, kinds: dict[str, str]) -> Iterator[RowBatch]:
         before = _closed_lines(block.content)
         if before is not None:
             # A quote that stays open would take the lines that follow into its field.
@@ -204,9 +200,9 @@ class CSVFile(TableFile):
                     block._replace(content=content, lines=before, cut_off=False), kinds
                 )
             raise InvalidInput(
-                f"line {block.first + before} of {escaped(str(self.path))} opens a "
-                f"quote that it does not close ({_decoded(lines[before])!r:.40}): "
-                "expected quotes in pairs."
+                f"line {block.first + before} of {self.path} opens a quote that it "
+                f"does not close ({_decoded(lines[before])!r:.40}): expected quotes in "
+                "pairs."
             )
         table = self._parse(block.content, block.lines, kinds)
         if table is not None:
@@ -234,7 +230,10 @@ class CSVFile(TableFile):
         if b"0x" in content or b"0X" in content:
             whole = {name: TEXT for name, kind in kinds.items() if kind == INTEGER}
             texts = self._parsed(content, whole) if whole else None
-            if texts is not None and any(map(_any_hexadecimal, texts.columns)):
+            if texts is not None and any(
+                pc.any(pc.match_substring_regex(column, _HEXADECIMAL)).as_py()
+                for column in texts.columns
+            ):
                 return None
         table = self._parsed(content, kinds)
         # A carriage return makes other rows of lines.
@@ -313,10 +312,6 @@ def _fits(field: str, kind: str) -> bool:
     return kind not in (INTEGER, NUMBER) or bool(field.strip())
 
 
-def _any_hexadecimal(column: Any) -> bool:
-    return bool(pc.any(pc.match_substring_regex(column, _HEXADECIMAL)).as_py())
-
-
 def _closed_lines(content: bytes) -> int | None:
     """Lines before the first whose quotes are not in pairs, ``None`` if all are."""
     if b'"' not in content:
@@ -325,44 +320,136 @@ def _closed_lines(content: bytes) -> int | None:
     return next((n for n, line in enumerate(lines) if line.count(b'"') % 2), None)
 
 
-def _first_lines(path: Path, block_bytes: int) -> list[bytes]:
-    """The first two lines, or as many as there are."""
-    lines: list[bytes] = []
-    for block in line_blocks(path, block_bytes):
-        lines += block.content.split(b"\n", 2)[:2]
-        if len(lines) > 1:
-            break
-    return lines[:2]
-
-
-def _without_first_line(block: LineBlock) -> LineBlock:
-    _, _, content = block.content.partition(b"\n")
-    return block._replace(content=content, first=2, lines=block.lines - 1)
-
-
 def _decoded(line: bytes) -> str:
     return line.decode("utf-8", errors="replace")
 
 
-def _check_distinct(columns: tuple[str, ...], path: Path) -> None:
-    for place, name in enumerate(columns):
-        if name in columns[:place]:
-            raise InvalidInput(
-                f"line 1 of {path} names two columns {name!r:.40}: expected each "
-                "name once."
-            )
-
-
-def _detected(line: str) -> str:
-    return next((mark for mark in _DELIMITERS if mark in line), ",")
-
-
-def _checked(delimiter: str) -> str:
-    named = {"\\t": "\t", "tab": "\t", "space": " "}
-    found = named.get(str(delimiter), str(delimiter))
+def _delimiter_of(line: str, given: str | None) -> str:
+    if not given:
+        return next((mark for mark in _DELIMITERS if mark in line), ",")
+    found = _NAMED_DELIMITERS.get(str(given), str(given))
     plain = found.isascii() and (found == "\t" or found.isprintable())
     if len(found) != 1 or found == '"' or not plain:
         raise InvalidInput(
-            f"delimiter {delimiter!r}: expected one character, or tab or space."
+            f"delimiter {given!r}: expected one character, or tab or space."
         )
     return found
+
+
+# Numbers of a batch, in all of its columns.
+_NUMBERS_AT_ONCE = 2**21
+_BUFFER_BYTES = 2**20
+# A damaged file may say anything of itself, and pyarrow may stumble over it anywhere.
+_UNREADABLE = (
+    pa.ArrowException,
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    MemoryError,
+    OverflowError,
+)
+
+
+@final
+class ParquetFile(TableFile):
+    """A Parquet file; its rows are counted from 1."""
+
+    unit = "row"
+    named = True
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._opened() as file:
+            self._schema = file.schema_arrow
+            self._rows = int(file.metadata.num_rows)
+        self.columns = tuple(self._schema.names)
+        if (twice := self._repeated_name()) is not None:
+            raise InvalidInput(
+                f"{path} has two columns {escaped(twice)!r:.40}: expected each name "
+                "once."
+            )
+        if not self._rows:
+            raise InvalidInput(f"{path} is empty: expected rows.")
+
+    def kinds(self) -> dict[str, str | None]:
+        return {field.name: _kind(field.type) for field in self._schema}
+
+    def batches(self, kinds: dict[str, str], progress: Progress) -> Iterator[RowBatch]:
+        at_once = max(_NUMBERS_AT_ONCE // len(kinds), 1)
+        first = 1
+        with self._opened() as file:
+            batches = iter(
+                file.iter_batches(at_once, columns=list(kinds), use_threads=False)
+            )
+            while (batch := self._next(batches)) is not None:
+                # First row without a value in each column that has such and may not.
+                gaps = {
+                    name: batch.column(name).is_null().index(True).as_py()
+                    for name, kind in kinds.items()
+                    if kind != TEXT and batch.column(name).null_count
+                }
+                if gaps:
+                    # Whoever reads the rows before may find fault with one of them.
+                    batch = batch.slice(0, min(gaps.values()))
+                columns = {
+                    name: self._column(batch.column(name), name, kind)
+                    for name, kind in kinds.items()
+                }
+                rows = batch.num_rows
+                if rows:
+                    yield RowBatch(self.path, self.unit, first, rows, columns)
+                first += rows
+                if gaps:
+                    name = min(gaps, key=lambda name: gaps[name])
+                    raise InvalidInput(
+                        f"row {first} of {self.path} has no {name}: expected "
+                        f"{EXPECTED[kinds[name]]}."
+                    )
+                progress(f"reading {self.path.name}", first - 1, self._rows)
+
+    def _next(self, batches: Iterator[Any]) -> Any:
+        try:
+            batch = next(batches, None)
+            if batch is not None:
+                batch.validate(full=True)
+            return batch
+        except _UNREADABLE as error:
+            raise self._unreadable(error) from error
+
+    def _column(self, column: Any, name: str, kind: str) -> Any:
+        try:
+            # Numbers are rounded to single precision, not refused.
+            return column.cast(_TYPES[kind], safe=kind != NUMBER)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InvalidInput(
+                f"{name} of {self.path} is of type {column.type}: expected "
+                f"{EXPECTED[kind]} in each row ({escaped(str(error), longest=200)})."
+            ) from error
+
+    def _opened(self) -> Any:
+        try:
+            # Buffered: a column of a row group may be larger than the memory.
+            return parquet.ParquetFile(
+                self.path, buffer_size=_BUFFER_BYTES, pre_buffer=False
+            )
+        except _UNREADABLE as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> InvalidInput:
+        return InvalidInput(
+            f"{self.path} is no Parquet file that can be read "
+            f"({escaped(str(error), longest=200)}): expected an undamaged one."
+        )
+
+
+def _kind(type_: Any) -> str | None:
+    if pa.types.is_boolean(type_):
+        return TRUTH
+    if pa.types.is_integer(type_):
+        return INTEGER
+    if pa.types.is_floating(type_) or pa.types.is_decimal(type_):
+        return NUMBER
+    if pa.types.is_dictionary(type_):
+        return _kind(type_.value_type)
+    return TEXT if pa.types.is_string(type_) else None
