@@ -145,9 +145,12 @@ _NUM_VALIDATION = 500
 
 def convert_planetoid(files: Mapping[str, bytes], name: str) -> Graph:
     """Make the graph called ``name`` from its raw files, public split included."""
-    keys = ("allx", "ally", "tx", "ty", "graph", "test.index", "y")
-    *parts, index, y = (files[f"ind.{name}.{key}"] for key in keys)
-    return assemble(*map(read_pickle, parts), index, len(read_pickle(y)))
+    allx, ally, tx, ty, neighbours, y = (
+        read_pickle(files[f"ind.{name}.{key}"])
+        for key in ("allx", "ally", "tx", "ty", "graph", "y")
+    )
+    index = files[f"ind.{name}.test.index"]
+    return assemble(allx, ally, tx, ty, neighbours, index, len(y))
 
 
 def assemble(

@@ -1,13 +1,12 @@
 """Whether a graph folder holds what it says: every array is read once, in pieces.
 
-Kernels and networks read the arrays of a folder without looking twice. So before they
+Kernels and networks read the arrays of a folder without a second check. So before they
 do, checksums are compared and every number is seen to be in its range.
 
-Files that were read and found right: remembered, so that they are not read again.
-
-A file is taken to be as it was while its inode, size and times of change are. What was
-found is kept in this process and, of files that take long to read, in the user's cache,
-for the next process. Whatever is wrong with the cache, files are just read again.
+Files that were found right are remembered, and not read again. A file is taken to be as
+it was while its inode, size and times of change are. What was found is kept in this
+process and, of files that take long to read, in the user's cache, for the next process.
+Whatever is wrong with the cache, files are just read again.
 """
 
 import hashlib
@@ -17,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple, NoReturn, final
+from typing import NamedTuple, final
 
 import numpy as np
 
@@ -39,6 +38,9 @@ _PATIENCE, _SLOWEST = 10.0, 10**7
 _POLL = 0.02
 # What a cache raises that is not there, not ours, or in no place at all.
 _UNUSABLE = (OSError, RuntimeError, ValueError)
+
+_WHAT = "an array of a graph folder"
+_VALUES_AT_ONCE = 2**18
 
 _PASSED: set[str] = set()
 
@@ -62,15 +64,13 @@ class _State(NamedTuple):
 
 @final
 class CheckedFiles:
-    """Files, as they are now, that are to be checked by one rule.
+    """The files of a folder's arrays, as they are now, to be checked by one rule.
 
-    Args:
-        files: The files.
-        what: What they should be, for messages, for example "an array".
+    The rule is all that they are compared with, as a text.
     """
 
-    def __init__(self, files: Sequence[Path], what: str) -> None:
-        self._files, self._what = files, what
+    def __init__(self, files: Sequence[Path]) -> None:
+        self._files = files
         self._states = self._look()
         self._is_large = sum(state.size for state in self._states) >= _LARGE
         if self._is_large:
@@ -80,14 +80,9 @@ class CheckedFiles:
     def check_once(
         self, rule: str, check: Callable[[], object], *, anew: bool = False
     ) -> None:
-        """Check the files unless that was done before.
+        """Check the files unless that was done before, and ``anew`` in any case.
 
         Of several processes that want the same, one reads and the others wait for it.
-
-        Args:
-            rule: What they are compared with, all of it.
-            check: Reads them and raises if they are wrong.
-            anew: Read them whatever is remembered.
         """
         if not anew and self._known(rule):
             return
@@ -99,14 +94,7 @@ class CheckedFiles:
             self.remember(rule)
 
     def remember(self, rule: str) -> None:
-        """Keep in mind that these files were found right.
-
-        Args:
-            rule: What they were compared with.
-
-        Raises:
-            InvalidInput: They were changed in the meantime.
-        """
+        """Keep in mind that these files were found right, if nobody changed them."""
         for path, before, now in zip(
             self._files, self._states, self._look(), strict=True
         ):
@@ -139,7 +127,7 @@ class CheckedFiles:
         return hashlib.sha256(repr((rule, self._states)).encode()).hexdigest()
 
     def _look(self) -> list[_State]:
-        found = (require_regular(path, self._what) for path in self._files)
+        found = (require_regular(path, _WHAT) for path in self._files)
         return [
             _State(one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns)
             for one in found
@@ -200,23 +188,11 @@ def _place(key: str) -> Path:
     return cache_folder() / "checked" / key
 
 
-_WHAT = "an array of a graph folder"
-_VALUES_AT_ONCE = 2**18
-
-
 def check_arrays(folder: Path, manifest: Manifest, *, anew: bool = False) -> None:
     """Compare the arrays with their checksums and with what a graph has to be.
 
-    That they passed is remembered as long as nobody changes the files.
-
-    Args:
-        folder: Where they are.
-        manifest: What they should be.
-        anew: Read them whatever is remembered.
-
-    Raises:
-        InvalidInput: An array is missing, damaged or no part of such a graph; the
-            message names the first bad thing.
+    That they passed is remembered as long as nobody changes the files, for all but
+    those who want them read ``anew``.
     """
     files = array_files(folder, manifest)
     files.check_once(rule_of(manifest), lambda: _compare(folder, manifest), anew=anew)
@@ -224,7 +200,7 @@ def check_arrays(folder: Path, manifest: Manifest, *, anew: bool = False) -> Non
 
 def array_files(folder: Path, manifest: Manifest) -> CheckedFiles:
     """The files of the arrays, as they are now."""
-    return CheckedFiles([folder / f"{name}.npy" for name in manifest.arrays], _WHAT)
+    return CheckedFiles([folder / f"{name}.npy" for name in manifest.arrays])
 
 
 def rule_of(manifest: Manifest) -> str:
@@ -233,20 +209,10 @@ def rule_of(manifest: Manifest) -> str:
 
 
 def read_through(folder: Path, manifest: Manifest, shown: Path) -> dict[str, str]:
-    """Read all arrays once, in bounded memory, and check what they hold.
+    """Read all arrays once, check what they hold, and return their checksums by name.
 
-    Memory grows with the nodes only where their names are not in rising order.
-
-    Args:
-        folder: Where they are.
-        manifest: What they should be; checksums are not compared.
-        shown: What to call the folder in messages.
-
-    Returns:
-        The checksums of the files, by the names of the arrays.
-
-    Raises:
-        InvalidInput: For the first number that a graph folder cannot hold.
+    Checksums are not compared. Memory grows with the nodes only where their names are
+    not in rising order. ``shown`` is what the folder is called in messages.
     """
     with _opened(folder, manifest, shown) as arrays:
         return _read(arrays, manifest, folder, shown)
@@ -258,112 +224,85 @@ def _compare(folder: Path, manifest: Manifest) -> None:
             found = _read(arrays, manifest, folder, folder)
         except InvalidInput:
             # What is damaged may break any rule: the damage is the better thing to say.
-            for name, entry in manifest.arrays.items():
-                _compare_one(folder, name, entry.sha256, None)
+            _compare_checksums(folder, manifest, {})
             raise
+    _compare_checksums(folder, manifest, found)
+
+
+def _compare_checksums(folder: Path, manifest: Manifest, known: dict[str, str]) -> None:
     for name, entry in manifest.arrays.items():
-        _compare_one(folder, name, entry.sha256, found[name])
+        path = folder / f"{name}.npy"
+        found = known.get(name) or checksum(path, _WHAT)
+        if found != entry.sha256:
+            raise InvalidInput(
+                f"{path} is damaged: its sha256 is {found[:12]}..., expected "
+                f"{entry.sha256[:12]}..."
+            )
 
 
 @contextmanager
 def _opened(
     folder: Path, manifest: Manifest, shown: Path
-) -> Iterator[dict[str, "_Array"]]:
+) -> Iterator[dict[str, NpyReader]]:
     with ExitStack() as stack:
         arrays = {}
         for name, entry in manifest.arrays.items():
-            path = escaped(str(shown / f"{name}.npy"))
-            file = folder / f"{name}.npy"
-            reader = NpyReader(file, entry.dtype, entry.shape, path)
-            stack.callback(reader.close)
-            arrays[name] = _Array(reader)
+            file, path = f"{name}.npy", escaped(str(shown / f"{name}.npy"))
+            arrays[name] = NpyReader(folder / file, entry.dtype, entry.shape, path)
+            stack.callback(arrays[name].close)
         yield arrays
 
 
 def _read(
-    arrays: dict[str, "_Array"], manifest: Manifest, folder: Path, shown: Path
+    arrays: dict[str, NpyReader], manifest: Manifest, folder: Path, shown: Path
 ) -> dict[str, str]:
     sources = _Rows(arrays["indptr"], arrays["source"], manifest.num_nodes)
     sources.check("sources", self_loops=False)
     if manifest.features == "sparse":
         columns = arrays["x_indptr"], arrays["x_columns"]
         _Rows(*columns, manifest.num_features).check("columns", self_loops=True)
-        _check_finite(arrays["x_values"], 1)
-    else:
-        _check_finite(arrays["x"], manifest.num_features)
+    x, width = arrays.get("x_values"), 1
+    if x is None:
+        x, width = arrays["x"], manifest.num_features
+    for begin, values in _pieces(x):
+        finite = np.isfinite(values)
+        if not finite.all():
+            place = int(np.argmin(finite))
+            x.refuse((begin + place) // width, values[place], "finite numbers")
     _check_labels(arrays, manifest, shown)
     if "node_id" in arrays:
         _check_names(arrays["node_id"], folder / "node_id.npy")
-    return {name: array.reader.digest() for name, array in arrays.items()}
+    return {name: array.digest() for name, array in arrays.items()}
 
 
-def _compare_one(folder: Path, name: str, expected: str, found: str | None) -> None:
-    path = folder / f"{name}.npy"
-    found = found or checksum(path, _WHAT)
-    if found != expected:
-        raise InvalidInput(
-            f"{escaped(str(path))} is damaged: its sha256 is {found[:12]}..., expected "
-            f"{expected[:12]}..."
-        )
-
-
-@final
-class _Array:
-    """One array, in pieces."""
-
-    def __init__(self, reader: NpyReader) -> None:
-        self.reader = reader
-
-    def pieces(self) -> Iterator[tuple[int, Array]]:
-        """Where each piece begins, and the piece."""
-        return self.reader.pieces(_VALUES_AT_ONCE)
-
-    def require(self, good: Array, begin: int, values: Array, expected: str) -> None:
-        """Raise for the first number that is not good."""
-        if not good.all():
-            place = int(np.argmin(good))
-            self.refuse(begin + place, values[place], expected)
-
-    def refuse(self, position: int, value: object, expected: str) -> NoReturn:
-        """Raise for one number."""
-        raise InvalidInput(
-            f"{self.reader.shown} holds {value} at position {position}: expected "
-            f"{expected}."
-        )
+def _pieces(array: NpyReader) -> Iterator[tuple[int, Array]]:
+    return array.pieces(_VALUES_AT_ONCE)
 
 
 @final
 class _Rows:
-    """Where rows begin, and the numbers of all rows, read side by side.
+    """Where rows begin, and the numbers of all rows, which rise and are below ``end``.
 
-    Args:
-        starts: Where each row begins and the last one ends.
-        entries: The numbers, rising in each row.
-        end: What they are below.
+    Both are read at the same time.
     """
 
-    def __init__(self, starts: _Array, entries: _Array, end: int) -> None:
+    def __init__(self, starts: NpyReader, entries: NpyReader, end: int) -> None:
         self._starts, self._entries, self._end = starts, entries, end
-        self._total = entries.reader.shape[0]
+        self._total = entries.shape[0]
         self._position = 0
         self._last = (-1, -1)
 
     def check(self, what: str, *, self_loops: bool) -> None:
-        """Read all rows.
-
-        Args:
-            what: What the numbers are called.
-            self_loops: Whether a row may hold its own number.
-        """
-        first = self._starts.reader.read(1)
+        """Read all rows; with ``self_loops`` a row may hold its own number."""
+        first = self._starts.read(1)
         if first[0] != 0:
             self._starts.refuse(0, first[0], "0")
-        for begin, ends in self._starts.pieces():
+        for begin, ends in _pieces(self._starts):
             edges = np.concatenate([first, ends])
             falls = np.flatnonzero(edges[1:] < edges[:-1])
             if len(falls):
                 raise InvalidInput(
-                    f"{self._starts.reader.shown} falls after position "
+                    f"{self._starts.shown} falls after position "
                     f"{begin - 1 + falls[0]}: expected it to rise."
                 )
             expected = f"{self._total} at most, as there are {what}"
@@ -371,7 +310,7 @@ class _Rows:
             self._check_entries(begin - 1, edges, what, self_loops)
             first = ends[-1:]
         if first[0] != self._total:
-            last = self._starts.reader.shape[0] - 1
+            last = self._starts.shape[0] - 1
             self._starts.refuse(last, first[0], f"{self._total}, as there are {what}")
 
     def _check_entries(
@@ -381,7 +320,7 @@ class _Rows:
         while self._position < edges[-1]:
             begin = self._position
             end = min(begin + _VALUES_AT_ONCE, int(edges[-1]))
-            values = self._entries.reader.read(end - begin)
+            values = self._entries.read(end - begin)
             low, high = np.searchsorted(edges, [begin, end - 1], side="right") - 1
             counts = np.diff(edges[low : high + 2].clip(begin, end))
             rows = np.repeat(np.arange(first_row + low, first_row + high + 1), counts)
@@ -404,16 +343,10 @@ class _Rows:
         self._last = int(values[-1]), int(rows[-1])
 
 
-def _check_finite(array: _Array, width: int) -> None:
-    for begin, values in array.pieces():
-        finite = np.isfinite(values)
-        if not finite.all():
-            place = int(np.argmin(finite))
-            array.refuse((begin + place) // width, values[place], "finite numbers")
-
-
-def _check_labels(arrays: dict[str, _Array], manifest: Manifest, shown: Path) -> None:
-    """Check classes and masks, which are read side by side.
+def _check_labels(
+    arrays: dict[str, NpyReader], manifest: Manifest, shown: Path
+) -> None:
+    """Check classes and masks, which are read at the same time.
 
     The nodes to learn from say how many classes there are; others may be of classes
     that nobody can learn.
@@ -424,7 +357,7 @@ def _check_labels(arrays: dict[str, _Array], manifest: Manifest, shown: Path) ->
     if manifest.classes is not None:
         most = len(manifest.classes)
     highest = -1
-    for pieces in zip(*(arrays[name].pieces() for name in names), strict=True):
+    for pieces in zip(*(_pieces(arrays[name]) for name in names), strict=True):
         begin = pieces[0][0]
         held = {name: piece for name, (_, piece) in zip(names, pieces, strict=True)}
         masks = {name: held[name] for name in MASKS if name in held}
@@ -440,7 +373,9 @@ def _check_labels(arrays: dict[str, _Array], manifest: Manifest, shown: Path) ->
             teaching = [masks[name] for name in MASKS[:2] if name in masks]
             if teaching:
                 ends[~np.logical_or.reduce(teaching)] = most
-            _check_classes(arrays["y"], begin, held["y"], ends)
+            good = (held["y"] >= -1) & (held["y"] < ends)
+            expected = f"a class from 0 to {ends[np.argmin(good)] - 1}, or -1 for none"
+            arrays["y"].require(good, begin, held["y"], expected)
             highest = max(highest, int(held["y"].max()))
     if classes > highest + 1:
         raise InvalidInput(
@@ -449,24 +384,16 @@ def _check_labels(arrays: dict[str, _Array], manifest: Manifest, shown: Path) ->
         )
 
 
-def _check_classes(array: _Array, begin: int, labels: Array, ends: Array) -> None:
-    good = (labels >= -1) & (labels < ends)
-    if not good.all():
-        place = int(np.argmin(good))
-        expected = f"a class from 0 to {ends[place] - 1}, or -1 for none"
-        array.refuse(begin + place, labels[place], expected)
-
-
-def _check_names(array: _Array, file: Path) -> None:
+def _check_names(array: NpyReader, file: Path) -> None:
     """Check that no two nodes have the same name."""
-    rising, last = True, np.empty(0, array.reader.dtype)
-    for _, names in array.pieces():
+    rising, last = True, np.empty(0, array.dtype)
+    for _, names in _pieces(array):
         ordered = np.concatenate([last, names])
         rising = rising and bool((ordered[1:] > ordered[:-1]).all())
         last = names[-1:]
     if rising:
         return
-    whole = np.array(map_array(file, array.reader.dtype, array.reader.shape))
+    whole = np.array(map_array(file, array.dtype, array.shape))
     in_order = np.sort(whole)
     if (in_order[1:] > in_order[:-1]).all():
         return

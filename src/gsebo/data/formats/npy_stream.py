@@ -4,11 +4,11 @@ import hashlib
 import math
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import Any, BinaryIO, final
+from typing import Any, BinaryIO, NoReturn, final
 
 import numpy as np
 from numpy.lib.format import open_memmap
@@ -41,12 +41,9 @@ def header_of(dtype: DTypeLike, shape: tuple[int, ...]) -> bytes:
 
 @final
 class NpyWriter:
-    """A file that grows by rows; its length is written into the header at the end.
+    """A new file that grows by rows; its length is written into the header at the end.
 
-    Args:
-        path: A file that does not exist.
-        dtype: Type of the numbers, stored as little-endian.
-        row_shape: Shape of one row, empty for a vector.
+    Numbers are stored as little-endian.
     """
 
     def __init__(
@@ -64,7 +61,6 @@ class NpyWriter:
         return (self.rows, *self.row_shape)
 
     def append(self, rows: Array) -> None:
-        """Write more rows, ``[any number, *row_shape]``."""
         if rows.shape[1:] != self.row_shape:
             raise ValueError(f"rows of {self.row_shape} expected, got {rows.shape}")
         self._file.write(np.ascontiguousarray(rows, self.dtype).data)
@@ -91,15 +87,7 @@ class NpyReader:
     """A file that is read once from its begin to its end; its checksum comes along.
 
     Nothing is taken from the file's own header: it has to be the expected one.
-
-    Args:
-        path: The file.
-        dtype: Type of its numbers.
-        shape: Shape of the array.
-        shown: What to call it in messages.
-
-    Raises:
-        InvalidInput: There is no plain file, or it does not hold such an array.
+    ``shown`` is what the file is called in messages.
     """
 
     def __init__(
@@ -154,8 +142,18 @@ class NpyReader:
         return self._hasher.hexdigest()
 
     def close(self) -> None:
-        """Let go of the file."""
         self._file.close()
+
+    def require(self, good: Array, begin: int, values: Array, expected: str) -> None:
+        """Raise for the first of the numbers from ``begin`` on that is not good."""
+        if not good.all():
+            place = int(np.argmin(good))
+            self.refuse(begin + place, values[place], expected)
+
+    def refuse(self, position: int, value: object, expected: str) -> NoReturn:
+        raise InvalidInput(
+            f"{self.shown} holds {value} at position {position}: expected {expected}."
+        )
 
     def _unreadable(self, error: OSError) -> InvalidInput:
         return InvalidInput(
@@ -165,24 +163,14 @@ class NpyReader:
 
 
 def map_array(path: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> Array:
-    """An array in a file as memory that is read when it is looked at, read-only.
-
-    Args:
-        path: A file that a :class:`NpyReader` has read.
-        dtype: Type of its numbers.
-        shape: Shape of the array.
-    """
+    """An array in a file that an :class:`NpyReader` has read, mapped, read-only."""
     offset = len(header_of(dtype, shape))
     mapped: Array = np.memmap(path, dtype, "r", offset=offset, shape=shape)
     return mapped
 
 
 def open_array(path: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> Array:
-    """The same, once the file's header and length are known to be those of the array.
-
-    Raises:
-        InvalidInput: There is no plain file, or it does not hold such an array.
-    """
+    """The same, once the file's header and length are found to be the expected ones."""
     NpyReader(path, dtype, shape, escaped(str(path))).close()
     return map_array(path, dtype, shape)
 
@@ -197,21 +185,13 @@ def sha256_of_array(values: Array, dtype: DTypeLike) -> str:
     return digest.hexdigest()
 
 
-Columns = dict[str, Array]
-
-
 @contextmanager
 def open_output(
     path: str | PathLike[str], shape: tuple[int, ...], dtype: DTypeLike
 ) -> Iterator[Array]:
-    """A ``.npy`` file as an array to be filled in any order.
+    """A ``.npy`` file, to be written or replaced, as an array to fill in any order.
 
     It has its name once the context is left; by an exception, there is no file.
-
-    Args:
-        path: The file to write or replace.
-        shape: Of the array.
-        dtype: Type of its numbers, stored as little-endian.
     """
     with _under_another_name(Path(path)) as partial:
         little = np.dtype(dtype).newbyteorder("<")
@@ -220,81 +200,48 @@ def open_output(
         array.flush()
 
 
-@contextmanager
-def parquet_writer(path: str | PathLike[str]) -> Iterator[Callable[[Columns], None]]:
-    """What appends rows, as vectors by name, to a Parquet file.
+def write_columns(
+    path: str | PathLike[str], chunks: Iterator[dict[str, Array]]
+) -> None:
+    """Write pieces of named columns, all of the same names and types, into one file.
 
-    All pieces have the same columns. The file has its name once the context is left;
-    by an exception, or without any rows, there is no file.
-
-    Args:
-        path: The file to write or replace.
+    It is a ``.parquet`` file, or ``.npy`` for a single column, and has its name once
+    all is written; by an exception, or without any rows, there is no file.
     """
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as parquet
-    except ImportError as error:
-        raise InvalidInput(
-            f"writing {path} needs pyarrow, which is not installed; expected: "
-            "pip install 'gsebo[large]'."
-        ) from error
-    with _under_another_name(Path(path)) as partial:
-        writer: Any = None
-
-        def append(columns: Columns) -> None:
-            nonlocal writer
-            table = pa.table({name: pa.array(each) for name, each in columns.items()})
-            if writer is None:
-                writer = parquet.ParquetWriter(partial, table.schema)
-            writer.write_table(table)
-
+    path = Path(path)
+    if path.suffix not in (".parquet", ".npy"):
+        raise InvalidInput(f"cannot write {path}: expected .parquet or .npy.")
+    if path.suffix == ".parquet":
         try:
-            yield append
+            import pyarrow as pa
+            import pyarrow.parquet as parquet
+        except ImportError as error:
+            raise InvalidInput(
+                f"writing {path} needs pyarrow, which is not installed; expected: "
+                "pip install 'gsebo[large]'."
+            ) from error
+    with _under_another_name(path) as partial:
+        writer: Any = None
+        try:
+            for chunk in chunks:
+                if path.suffix == ".parquet":
+                    table = pa.table(chunk)
+                    writer = writer or parquet.ParquetWriter(partial, table.schema)
+                    writer.write_table(table)
+                    continue
+                if len(chunk) != 1:
+                    raise InvalidInput(
+                        f"cannot write {', '.join(chunk)} to {path}: expected one "
+                        "column, or a .parquet file."
+                    )
+                (values,) = chunk.values()
+                writer = writer or NpyWriter(partial, values.dtype, values.shape[1:])
+                writer.append(values)
         finally:
             if writer is not None:
                 writer.close()
         if writer is None:
             raise InvalidInput(f"nothing to write to {path}: expected rows.")
-
-
-def write_columns(path: str | PathLike[str], chunks: Iterator[Columns]) -> None:
-    """Write pieces of named columns one after the other, by the suffix of the path.
-
-    Args:
-        path: ``.parquet``, or ``.npy`` for a single column.
-        chunks: The pieces, all with the same names and types.
-    """
-    path = Path(path)
-    if path.suffix == ".parquet":
-        with parquet_writer(path) as append:
-            for chunk in chunks:
-                append(chunk)
-    elif path.suffix == ".npy":
-        with _under_another_name(path) as partial:
-            _write_one(path, partial, chunks)
-    else:
-        raise InvalidInput(f"cannot write {path}: expected .parquet or .npy.")
-
-
-def _write_one(path: Path, partial: Path, chunks: Iterator[Columns]) -> None:
-    writer = None
-    try:
-        for chunk in chunks:
-            if len(chunk) != 1:
-                raise InvalidInput(
-                    f"cannot write {', '.join(chunk)} to {path}: expected one column, "
-                    "or a .parquet file."
-                )
-            (values,) = chunk.values()
-            if writer is None:
-                writer = NpyWriter(partial, values.dtype, values.shape[1:])
-            writer.append(values)
-        if writer is None:
-            raise InvalidInput(f"nothing to write to {path}: expected rows.")
-        writer.close()
-    finally:
-        if writer is not None:
-            writer.discard()
 
 
 @contextmanager
