@@ -13,7 +13,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from data.folder.tables import names_in
-from gsebo.data.formats.folder_writer import FolderWriter
+from gsebo.data.formats.folder import FolderWriter
 from gsebo.data.formats.npy_stream import (
     NpyReader,
     NpyWriter,

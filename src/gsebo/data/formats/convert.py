@@ -20,8 +20,13 @@ from gsebo.data.formats.convert_nodes import (
     read_nodes,
 )
 from gsebo.data.formats.edge_sort import LARGEST_COUNT, EdgeSorter
-from gsebo.data.formats.folder import LOG_DEGREE, GraphFolder, count_classes, log_degree
-from gsebo.data.formats.folder_writer import FolderWriter
+from gsebo.data.formats.folder import (
+    LOG_DEGREE,
+    FolderWriter,
+    GraphFolder,
+    count_classes,
+    log_degree,
+)
 from gsebo.data.formats.table_rows import (
     INTEGER,
     Progress,

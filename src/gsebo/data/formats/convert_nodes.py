@@ -7,7 +7,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from gsebo.data.formats.folder_writer import FolderWriter
+from gsebo.data.formats.folder import FolderWriter
 from gsebo.data.formats.table_rows import (
     INTEGER,
     NUMBER,

@@ -7,33 +7,64 @@ from __future__ import annotations
 
 import math
 import os
+import secrets
+import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, final
+from types import TracebackType
+from typing import Any, Self, final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
-from gsebo.data.formats.folder_check import check_arrays
-from gsebo.data.formats.folder_writer import FolderWriter
-from gsebo.data.formats.manifest import MANIFEST, Manifest, read_manifest
-from gsebo.data.formats.npy_stream import map_array, sha256_of_array
+from gsebo.data.formats.folder_check import (
+    array_files,
+    check_arrays,
+    read_through,
+    rule_of,
+)
+from gsebo.data.formats.manifest import (
+    MANIFEST,
+    ArrayEntry,
+    Manifest,
+    manifest_of,
+    read_manifest,
+)
+from gsebo.data.formats.npy_stream import NpyWriter, map_array, sha256_of_array
 from gsebo.data.validate import MASKS, require_graph, sized, validate
 from gsebo.errors import InvalidInput, escaped
 from gsebo.graph.arrays import Array, CSRArrays, GraphArrays, canonicalise
 from gsebo.graph.features import LARGEST_DENSE, csr_tensor, whole_numbers
 from gsebo.graph.graph import Graph, GraphLike, as_graph
 from gsebo.memory import require_memory
+from gsebo.version import __version__
+
+_ROWS_AT_ONCE = 2**16
+_FLOATS = (torch.float16, torch.float32, torch.float64)
+_PARTS_OF_CSR = ("indptr", "columns", "values")
+# Arrays of one number per node, by the names of their files.
+_OF_NODES = {
+    "y": "y",
+    "train_mask": "train",
+    "val_mask": "val",
+    "test_mask": "test",
+    "node_id": "node_id",
+}
+# Characters of a name that are kept in another name, of four bytes each at most.
+_LONGEST = 50
+LOG_DEGREE = "log(1 + edges into the node)"
+"""What is said of the one feature of a graph that came without features."""
 
 
 def is_graph_folder(path: str | PathLike[str]) -> bool:
     """Whether there is a folder with something that is called as a manifest is."""
     try:
-        return os.path.lexists(_folder_at(path) / MANIFEST)
+        return os.path.lexists(Path(os.path.expanduser(path)) / MANIFEST)
     except ValueError:
         # No path at all.
         return False
@@ -68,15 +99,13 @@ class GraphFolder:
             InvalidInput: The folder is no graph, or damaged, or not all there; the
                 message names the first bad thing.
         """
-        folder = _folder_at(path)
+        folder = Path(os.path.expanduser(path))
         if not os.path.isdir(folder):
-            raise InvalidInput(
-                f"there is no folder {escaped(str(path))}: expected a graph folder."
-            )
+            raise InvalidInput(f"there is no folder {path}: expected a graph folder.")
         if not is_graph_folder(folder):
             raise InvalidInput(
-                f"{escaped(str(path))} has no {MANIFEST}: expected a graph folder, as "
-                "gsebo data convert writes it."
+                f"{path} has no {MANIFEST}: expected a graph folder, as gsebo data "
+                "convert writes it."
             )
         manifest = read_manifest(folder)
         check_arrays(folder, manifest, anew=anew)
@@ -89,22 +118,10 @@ class GraphFolder:
         if self.manifest.features == "dense":
             x = mapped["x"]
         else:
-            x = CSRArrays(
-                mapped["x_indptr"],
-                mapped["x_columns"],
-                mapped["x_values"],
-                self.manifest.num_features,
-            )
-        return GraphArrays(
-            mapped["indptr"],
-            mapped["source"],
-            x,
-            y=mapped.get("y"),
-            train=mapped.get("train_mask"),
-            val=mapped.get("val_mask"),
-            test=mapped.get("test_mask"),
-            node_id=mapped.get("node_id"),
-        )
+            parts = {part: mapped[f"x_{part}"] for part in _PARTS_OF_CSR}
+            x = CSRArrays(**parts, num_columns=self.manifest.num_features)
+        fields = {field: mapped.get(name) for name, field in _OF_NODES.items()}
+        return GraphArrays(mapped["indptr"], mapped["source"], x, **fields)
 
     def labels(self) -> Graph:
         """Labels and masks in memory, without edges and features."""
@@ -162,10 +179,6 @@ class GraphFolder:
         }
 
 
-def _folder_at(path: str | PathLike[str]) -> Path:
-    return Path(os.path.expanduser(path))
-
-
 def _features(held: dict[str, Array], columns: int) -> Tensor:
     if "x" in held:
         return torch.from_numpy(held["x"])
@@ -177,14 +190,156 @@ def _features(held: dict[str, Array], columns: int) -> Tensor:
     return csr_tensor(starts, indices.long(), values, shape)
 
 
-_ROWS_AT_ONCE = 2**16
-_FLOATS = (torch.float16, torch.float32, torch.float64)
-LOG_DEGREE = "log(1 + edges into the node)"
-"""What is said of the one feature of a graph that came without features."""
+@final
+class FolderWriter:
+    """A folder that is filled under another name and gets its own at the end.
+
+    Nothing may be there yet but an empty folder. Used as a context: leaving it after
+    :meth:`finish` renames the folder, leaving it by an exception removes everything. A
+    process that is killed leaves at most a folder whose name begins with a dot and ends
+    in ``.partial``. ``scratch`` is a folder for what is of use meanwhile only.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = Path(os.path.expanduser(path)).absolute()
+        self._writers: dict[str, NpyWriter] = {}
+        self._manifest: Manifest | None = None
+        there = os.path.lexists(self._path)
+        if there and not (self._path.is_dir() and not any(self._path.iterdir())):
+            raise InvalidInput(f"{path} is there already: expected a new name.")
+        # Cut, because a name that is just short enough has no room for more.
+        name = f".{self._path.name[:_LONGEST]}.{secrets.token_hex(4)}.partial"
+        self._partial = self._path.parent / name
+        self._made: list[Path] = []
+        self.scratch = self._partial / "scratch"
+
+    def __enter__(self) -> Self:
+        try:
+            self._made = [one for one in self._path.parents if not one.exists()]
+            self.scratch.mkdir(parents=True)
+        except (OSError, ValueError) as error:
+            self._tidy()
+            raise self._refused(error) from error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                self._appear()
+        except OSError as failure:
+            raise self._refused(failure) from failure
+        finally:
+            for writer in self._writers.values():
+                writer.discard()
+            self._tidy()
+        if isinstance(error, OSError):
+            raise self._refused(error) from error
+
+    def array(
+        self, name: str, dtype: DTypeLike, row_shape: tuple[int, ...] = ()
+    ) -> NpyWriter:
+        """Begin an array; what it is given goes to its file at once."""
+        writer = NpyWriter(self._partial / f"{name}.npy", dtype, row_shape)
+        self._writers[name] = writer
+        return writer
+
+    def finish(
+        self,
+        *,
+        num_nodes: int,
+        num_features: int,
+        num_classes: int | None,
+        facts: dict[str, Any],
+        classes: tuple[str, ...] | None = None,
+    ) -> None:
+        """Close the arrays and write the manifest; facts are anything JSON can hold."""
+        for writer in self._writers.values():
+            writer.close()
+        arrays = {
+            name: ArrayEntry(
+                # The only types that manifests know are refused below.
+                dtype=writer.dtype.str,  # type: ignore[arg-type]
+                shape=writer.shape,
+                sha256="0" * 64,
+            )
+            for name, writer in self._writers.items()
+        }
+        manifest = Manifest(
+            num_nodes=num_nodes,
+            num_edges=self._writers["source"].rows,
+            num_features=num_features,
+            num_classes=num_classes,
+            features="dense" if "x" in arrays else "sparse",
+            classes=classes,
+            arrays=arrays,
+            facts={"written_by": f"gsebo {__version__}", **facts},
+        )
+        manifest = self._as_read(manifest)
+        files = array_files(self._partial, manifest)
+        found = read_through(self._partial, manifest, self._path)
+        self._manifest = manifest.with_checksums(found)
+        # Moved to another name, files are still the same.
+        files.remember(rule_of(self._manifest))
+
+    def _as_read(self, manifest: Manifest) -> Manifest:
+        """The manifest, if it can be read back."""
+        try:
+            text = manifest.text().encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidInput(
+                f"cannot write {self._path / MANIFEST} "
+                f"({escaped(str(error), longest=80)}); expected names and facts of "
+                "plain text and finite numbers."
+            ) from error
+        return manifest_of(text, self._path / MANIFEST)
+
+    def _appear(self) -> None:
+        if self._manifest is None:
+            raise RuntimeError("a graph folder was left before it was finished")
+        shutil.rmtree(self.scratch)
+        with (self._partial / MANIFEST).open("x", encoding="utf-8") as file:
+            file.write(self._manifest.text())
+            file.flush()
+            os.fsync(file.fileno())
+        _sync_folder(self._partial)
+        # Replaces an empty folder, and fails if it is not empty any more.
+        os.rename(self._partial, self._path)
+        _sync_folder(self._path.parent)
+
+    def _tidy(self) -> None:
+        """Remove what is left; nothing, if all went well."""
+        shutil.rmtree(self._partial, ignore_errors=True)
+        for folder in self._made:
+            # Those that hold the result, or something of others, stay.
+            with suppress(OSError):
+                folder.rmdir()
+
+    def _refused(self, error: OSError | ValueError) -> InvalidInput:
+        reason = getattr(error, "strerror", None) or str(error)
+        return InvalidInput(
+            f"cannot write {self._path} ({reason}); expected a place that is writable, "
+            "with enough room."
+        )
+
+
+def _sync_folder(path: Path) -> None:
+    """Make names on the disk as safe as the content of files."""
+    if os.name != "posix":
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def log_degree(degree: NDArray[np.integer]) -> NDArray[np.float32]:
-    """That feature, ``[nodes, 1]``.
+    """The one feature, ``[nodes, 1]``, of a graph that came without features.
 
     >>> log_degree(np.array([0, 1])).tolist()
     [[0.0], [0.6931471824645996]]
@@ -212,12 +367,12 @@ def write_folder(
         path: A folder that does not exist.
         facts: What else to remember of where the graph came from.
     """
-    told: dict[str, Any] = dict(facts or {})
+    known: dict[str, Any] = dict(facts or {})
     with FolderWriter(Path(path)) as writer:
         arrays = graph
         if not isinstance(arrays, GraphArrays):
             arrays, counted = _laid_out(as_graph(arrays))
-            told |= counted
+            known |= counted
         for name, values in _named(arrays).items():
             column = writer.array(name, _stored_type(values), values.shape[1:])
             for begin in range(0, len(values), _ROWS_AT_ONCE):
@@ -226,7 +381,7 @@ def write_folder(
             num_nodes=arrays.num_nodes,
             num_features=arrays.num_features,
             num_classes=count_classes(arrays.y, arrays.train, arrays.val),
-            facts=told,
+            facts=known,
         )
     return GraphFolder.open(path)
 
@@ -244,7 +399,7 @@ def count_classes(
 ) -> int | None:
     """The largest label plus one, of training and validation nodes if there are any.
 
-    Labels of other nodes are not looked at then: nothing may be learned from them.
+    Labels of other nodes are not read then: nothing may be learned from them.
     """
     if y is None:
         return None
@@ -299,19 +454,16 @@ def _check_storable(data: Graph, num_nodes: int) -> None:
 
 def _named(arrays: GraphArrays) -> dict[str, Array]:
     """The arrays by the names of their files."""
-    named: dict[str, Array | None] = {
-        "indptr": arrays.indptr,
-        "source": _narrow(arrays.source, arrays.num_nodes),
-    }
+    source = arrays.source
+    if arrays.num_nodes <= np.iinfo(np.int32).max and source.dtype != np.int32:
+        # Node numbers in half the space where they fit.
+        source = source.astype(np.int32)
+    named: dict[str, Array | None] = {"indptr": arrays.indptr, "source": source}
     if isinstance(arrays.x, CSRArrays):
-        named["x_indptr"] = arrays.x.indptr
-        named["x_columns"] = arrays.x.columns
-        named["x_values"] = arrays.x.values
+        named |= {f"x_{part}": getattr(arrays.x, part) for part in _PARTS_OF_CSR}
     else:
         named["x"] = arrays.x
-    named["y"] = arrays.y
-    named["train_mask"], named["val_mask"] = arrays.train, arrays.val
-    named["test_mask"], named["node_id"] = arrays.test, arrays.node_id
+    named |= {name: getattr(arrays, field) for name, field in _OF_NODES.items()}
     return {name: values for name, values in named.items() if values is not None}
 
 
@@ -320,10 +472,3 @@ def _stored_type(values: Array) -> np.dtype[Any]:
     if values.dtype.kind in "iu" and values.dtype.str not in ("<i4", "|i1", "<i2"):
         return np.dtype(np.int64)
     return values.dtype
-
-
-def _narrow(source: Array, num_nodes: int) -> Array:
-    """Node numbers in half the space where they fit."""
-    if num_nodes <= np.iinfo(np.int32).max and source.dtype != np.int32:
-        return source.astype(np.int32)
-    return source

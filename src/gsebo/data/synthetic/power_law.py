@@ -14,8 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from gsebo.data.formats.edge_sort import LARGEST_COUNT
-from gsebo.data.formats.folder import GraphFolder
-from gsebo.data.formats.folder_writer import FolderWriter
+from gsebo.data.formats.folder import FolderWriter, GraphFolder
 from gsebo.data.formats.table_rows import Progress
 from gsebo.errors import InvalidInput
 
