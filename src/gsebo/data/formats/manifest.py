@@ -39,13 +39,7 @@ _DTYPES = {
 
 @final
 class ArrayEntry(Record, frozen=True, kw_only=True):
-    """One array of the folder, in the file ``NAME.npy``.
-
-    Attributes:
-        dtype: Type of its numbers as numpy writes it, little-endian.
-        shape: Its shape.
-        sha256: Checksum of the file.
-    """
+    """One array of the folder, in the file ``NAME.npy`` with this checksum."""
 
     dtype: Literal["<f2", "<f4", "<f8", "|i1", "<i2", "<i4", "<i8", "|b1"]
     shape: Annotated[tuple[Size, ...], Meta(min_length=1, max_length=2)]
@@ -54,27 +48,20 @@ class ArrayEntry(Record, frozen=True, kw_only=True):
 
 @final
 class Manifest(Record, frozen=True, kw_only=True):
-    """What a graph folder says of itself.
-
-    Attributes:
-        num_nodes: Number of nodes.
-        num_edges: Number of directed edges.
-        num_features: Number of feature columns.
-        num_classes: Number of classes that training and validation nodes may have, or
-            any node where there are no such masks; ``None`` without labels.
-        features: ``"dense"`` or ``"sparse"``.
-        classes: Names of the classes, where labels were given as text.
-        arrays: What the files hold, by the names of the arrays.
-        facts: How the folder came about.
-    """
+    """What a graph folder says of itself."""
 
     num_nodes: Count
+    # Directed ones.
     num_edges: Size
     num_features: Count
+    # That training and validation nodes may have, or any node where there are no such
+    # masks; none without labels.
     num_classes: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None
     features: Literal["dense", "sparse"]
+    # Their names, where labels were given as text.
     classes: tuple[Text, ...] | None
     arrays: dict[Text, ArrayEntry]
+    # How the folder came about.
     facts: dict[Text, Any]
 
     @property
@@ -98,29 +85,35 @@ class Manifest(Record, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, arrays=arrays)
 
     def check(self, where: Path) -> None:
-        """Raise unless the arrays are those of a graph of this size.
-
-        Args:
-            where: The manifest's file, for the message.
-        """
-        shown = escaped(str(where))
+        """Raise unless the arrays are those of a graph of this size."""
         names = set(self.arrays)
         needed = _ALWAYS | _FEATURES[self.features]
         for name in sorted(needed - names):
-            raise InvalidInput(f"{shown} names no array {name!r}: expected one.")
+            raise InvalidInput(f"{where} names no array {name!r}: expected one.")
         for name in sorted(names - needed - _OPTIONAL):
             raise InvalidInput(
-                f"{shown} names an array {escaped(name, longest=40)!r}: expected only "
+                f"{where} names an array {escaped(name, longest=40)!r}: expected only "
                 f"{', '.join(sorted(needed | _OPTIONAL))}."
             )
         for name, entry in self.arrays.items():
-            self._check_array(name, entry, shown)
-        self._check_classes(shown)
+            self._check_array(name, entry, where)
+        labelled = "y" in self.arrays
+        if labelled != (self.num_classes is not None):
+            held = "labels" if labelled else "no labels"
+            raise InvalidInput(
+                f"num_classes of {where} is {self.num_classes} with {held}: expected a "
+                "number with labels and null without."
+            )
+        if self.classes is not None and len(self.classes) < (self.num_classes or 0):
+            raise InvalidInput(
+                f"{where} names {len(self.classes)} classes: expected one name for "
+                f"each of {self.num_classes}."
+            )
 
-    def _check_array(self, name: str, entry: ArrayEntry, shown: str) -> None:
+    def _check_array(self, name: str, entry: ArrayEntry, where: Path) -> None:
         if entry.dtype not in _DTYPES[name]:
             raise InvalidInput(
-                f"{name} of {shown} is of type {entry.dtype!r}: expected "
+                f"{name} of {where} is of type {entry.dtype!r}: expected "
                 f"{' or '.join(_DTYPES[name])}."
             )
         shapes: dict[str, tuple[int, ...]] = {
@@ -134,23 +127,8 @@ class Manifest(Record, frozen=True, kw_only=True):
         expected = shapes.get(name, (self.num_nodes,))
         if entry.shape != expected:
             raise InvalidInput(
-                f"{name} of {shown} has shape {list(entry.shape)}: "
+                f"{name} of {where} has shape {list(entry.shape)}: "
                 f"expected {list(expected)}."
-            )
-
-    def _check_classes(self, shown: str) -> None:
-        labelled = "y" in self.arrays
-        if labelled != (self.num_classes is not None):
-            held = "labels" if labelled else "no labels"
-            raise InvalidInput(
-                f"num_classes of {shown} is {self.num_classes} with {held}: expected a "
-                "number with labels and null without."
-            )
-        named = self.num_classes if self.classes is None else len(self.classes)
-        if named is not None and named < (self.num_classes or 0):
-            raise InvalidInput(
-                f"{shown} names {named} classes: expected one name for each of "
-                f"{self.num_classes}."
             )
 
 
@@ -161,24 +139,18 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def manifest_of(text: bytes, path: Path) -> Manifest:
-    """Decode and check a manifest.
-
-    Args:
-        text: Its content.
-        path: The file, for the message.
-    """
-    shown = escaped(str(path))
+    """Decode and check the manifest in a file."""
     content = json_as(dict[str, Any], text, str(path), _WHAT)
     given, version = content.pop("format", None), content.pop("version", None)
     if given != FORMAT:
-        raise InvalidInput(
-            f"{shown} is of format {_short(given)}: expected {FORMAT!r}."
-        )
+        shown = escaped(repr(given), longest=40)
+        raise InvalidInput(f"{path} is of format {shown}: expected {FORMAT!r}.")
     if version != VERSION:
+        shown = escaped(repr(version), longest=40)
         again = "; convert or generate the graph again" * (version == 1)
         raise InvalidInput(
-            f"{shown} is of version {_short(version)}: expected {VERSION}, the only "
-            f"one that this gsebo reads{again}."
+            f"{path} is of version {shown}: expected {VERSION}, the only one that this "
+            f"gsebo reads{again}."
         )
     content.pop("sha256", None)
     manifest = plain_as(Manifest, content, str(path), _WHAT)
@@ -186,7 +158,7 @@ def manifest_of(text: bytes, path: Path) -> Manifest:
     # The checksum is a part of the text: whatever was changed, one of them differs.
     if manifest.text().encode() != text:
         raise InvalidInput(
-            f"{shown} is damaged: expected the text that gsebo wrote, which ends with "
+            f"{path} is damaged: expected the text that gsebo wrote, which ends with "
             "its own sha256."
         )
     return manifest
@@ -194,7 +166,3 @@ def manifest_of(text: bytes, path: Path) -> Manifest:
 
 def _as_json(content: dict[str, Any]) -> str:
     return json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-
-
-def _short(value: object) -> str:
-    return escaped(repr(value), longest=40)
