@@ -23,18 +23,8 @@ def add_pairs(data: Graph, groups: Ints, count: int, seed: int, kind: str) -> Gr
 
     The pairs are drawn uniformly, without replacement, from all pairs of nodes of
     different groups that are no edge in either direction. Both directions of each are
-    appended after the user's edges.
-
-    Args:
-        data: The graph; its edges name existing nodes.
-        groups: Number of each node's group.
-        count: How many pairs.
-        seed: Decides which.
-        kind: What such edges are called in a message.
-
-    Raises:
-        InvalidInput: ``count`` is negative or more than there are such pairs, or the
-            edges carry values, which new ones would lack.
+    appended after the user's edges, which name existing nodes and carry no values: new
+    ones would lack them. ``kind`` is what such edges are called in a message.
     """
     if count < 0:
         raise InvalidInput(f"{count} edges to add: expected 0 or more.")
@@ -50,14 +40,16 @@ def add_pairs(data: Graph, groups: Ints, count: int, seed: int, kind: str) -> Gr
             f"{count} {kind} edges to add: expected at most "
             f"{pairs.count - len(taken)}, the pairs that are free."
         )
-    listed = 2 * pairs.count if _are_few(pairs, taken, count) else 3 * count
+    # Free pairs are listed where most that are drawn would not be free.
+    are_few = pairs.count <= 4 * (count + len(taken))
+    listed = 2 * pairs.count if are_few else 3 * count
     require_memory(
         _BYTES_PER_PAIR * listed,
         what=f"drawing {count} {kind} edges",
         instead="fewer of them",
     )
-    keys = _draw(pairs, taken, count, seeded_generator(seed))
-    added = torch.from_numpy(np.stack([keys // len(groups), keys % len(groups)]))
+    keys = _draw(pairs, taken, count, are_few, seeded_generator(seed))
+    added = torch.from_numpy(np.stack(divmod(keys, len(groups))))
     added = added.to(data.edge_index)
     noisy = copy(data)
     noisy.edge_index = torch.cat([data.edge_index, added, added.flip(0)], dim=1)
@@ -92,18 +84,17 @@ class _PairsBetween:
         return pair_keys(self.by_group[[first, partner]], self.num_nodes)
 
 
-def _are_few(pairs: _PairsBetween, taken: Ints, count: int) -> bool:
-    """Whether free pairs are listed, because most that are drawn would not be free."""
-    return pairs.count <= 4 * (count + len(taken))
-
-
 def _draw(
-    pairs: _PairsBetween, taken: Ints, count: int, generator: np.random.Generator
+    pairs: _PairsBetween,
+    taken: Ints,
+    count: int,
+    are_few: bool,
+    generator: np.random.Generator,
 ) -> Ints:
     """Draw free pairs: from their list when few are free, else by rejection."""
     if count == 0:
         return np.empty(0, dtype=np.int64)
-    if _are_few(pairs, taken, count):
+    if are_few:
         every = sorted_distinct(pairs.keys(np.arange(2 * pairs.count)))
         free = every[~np.isin(every, taken, assume_unique=True)]
         return generator.choice(free, count, replace=False)
@@ -128,10 +119,6 @@ def add_inter_class_edges(data: Graph, count: int, seed: int = 0) -> Graph:
     Raises:
         InvalidInput: ``count`` is negative or more than there are such pairs.
     """
-    return add_pairs(data, _labels(data), count, seed, "inter-class")
-
-
-def _labels(data: Graph) -> NDArray[np.int64]:
     if "y" not in data or data.y is None:
         raise InvalidInput("the graph has no y: expected labels, to add edges.")
     labels = whole_numbers(data, "y")
@@ -141,4 +128,5 @@ def _labels(data: Graph) -> NDArray[np.int64]:
             f"y has shape {list(labels.shape)} and dtype {labels.dtype}: expected one "
             "integer class per node, none negative, to add edges."
         )
-    return np.asarray(labels, dtype=np.int64)
+    groups = np.asarray(labels, dtype=np.int64)
+    return add_pairs(data, groups, count, seed, "inter-class")

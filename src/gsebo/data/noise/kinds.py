@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gsebo.data.noise.inter_class import add_pairs, pair_keys
 from gsebo.data.seeding import seeded_generator, sorted_distinct
-from gsebo.data.validate import sized
+from gsebo.data.validate import MASKS, sized
 from gsebo.errors import InvalidInput
 from gsebo.graph.features import (
     csr_tensor,
@@ -25,9 +25,6 @@ def share_of(percent: int, total: int) -> int:
 
     >>> share_of(10, 120), share_of(50, 3)
     (12, 2)
-
-    Raises:
-        InvalidInput: ``percent`` is not from 0 to 100.
     """
     if not 0 <= percent <= 100:
         raise InvalidInput(f"{percent} percent given: expected 0 to 100.")
@@ -40,9 +37,6 @@ def add_random_edges(data: Graph, count: int, seed: int = 0) -> Graph:
     The pairs are drawn uniformly, without replacement, from all pairs of two nodes
     that are no edge in either direction. Both directions of each are appended after
     the user's edges. No label is read.
-
-    Raises:
-        InvalidInput: ``count`` is negative or more than there are such pairs.
     """
     # With a group of its own for each node, every pair is one between groups.
     groups = np.arange(int(sized(data).num_nodes), dtype=np.int64)
@@ -50,18 +44,10 @@ def add_random_edges(data: Graph, count: int, seed: int = 0) -> Graph:
 
 
 def remove_edges(data: Graph, percent: int, seed: int = 0) -> Graph:
-    """Return a copy of a graph without some of its undirected edges.
+    """Return a copy of a graph without so many percent of the pairs that are joined.
 
     An edge goes with its opposite direction and its duplicates. Self-loops stay, and so
     does at least one edge; the order of what stays is as before.
-
-    Args:
-        data: The graph.
-        percent: Of the pairs of nodes that are joined.
-        seed: Decides which.
-
-    Raises:
-        InvalidInput: ``percent`` is not from 0 to 100, or there are no edges.
     """
     edges = data.edge_index.cpu().numpy().astype(np.int64)
     is_loop = edges[0] == edges[1]
@@ -94,21 +80,14 @@ def shuffle_features(data: Graph, percent: int, seed: int = 0) -> Graph:
     """Return a copy of a graph in whose features nodes have swapped entries.
 
     In each column, so many percent of the nodes are drawn, other nodes in each, and
-    their entries are dealt out among them anew. A column keeps its values, and so its
-    distribution and its number of zeros; what it says about a node is lost where it was
-    dealt. At 100 percent nothing is left but the columns' distributions.
+    their entries, zeros included, are permuted among them. A column keeps its values,
+    and so its distribution; what it said about a drawn node is lost. At 100 percent
+    nothing is left but the columns' distributions.
 
     Rows that came normalised, their absolute values adding up to 1, are scaled to a
     largest entry of 1 before and normalised again after. For words that are there or
-    not, that is the same as to swap words and to normalise then.
-
-    Args:
-        data: The graph; its features are dense or ``sparse_csr``, and stay so.
-        percent: Of the entries of each column, zeros included.
-        seed: Decides which.
-
-    Raises:
-        InvalidInput: ``percent`` is not from 0 to 100, or there are no features.
+    not, that is the same as to swap words and to normalise then. Features are dense or
+    ``sparse_csr``, and stay so.
     """
     if "x" not in data or not isinstance(data.x, Tensor) or data.x.dim() != 2:
         raise InvalidInput("the graph has no x: expected features, to shuffle them.")
@@ -118,7 +97,7 @@ def shuffle_features(data: Graph, percent: int, seed: int = 0) -> Graph:
     if count > 1:
         normalised = _is_normalised(data.x)
         x = _with_largest_entry_one(data.x) if normalised else data.x
-        x = _dealt(x, _moves(nodes, columns, count, seed))
+        x = _permuted(x, _moves(nodes, columns, count, seed))
         noisy.x = normalise_rows(x) if normalised else x
     return noisy
 
@@ -133,18 +112,14 @@ def _moves(nodes: int, columns: int, count: int, seed: int) -> Iterator[Tensor]:
         yield torch.from_numpy(target)
 
 
-def _dealt(x: Tensor, moves: Iterator[Tensor]) -> Tensor:
-    if x.layout == torch.sparse_csr:
-        return _dealt_entries(x, moves)
-    by_column = x.T.contiguous()
-    dealt = torch.empty_like(by_column)
-    for column, target in enumerate(moves):
-        dealt[column, target.to(x.device)] = by_column[column]
-    return dealt.T.contiguous()
-
-
-def _dealt_entries(x: Tensor, moves: Iterator[Tensor]) -> Tensor:
-    """The same for stored entries; those that are not stored are zeros."""
+def _permuted(x: Tensor, moves: Iterator[Tensor]) -> Tensor:
+    if x.layout != torch.sparse_csr:
+        by_column = x.T.contiguous()
+        permuted = torch.empty_like(by_column)
+        for column, target in enumerate(moves):
+            permuted[column, target.to(x.device)] = by_column[column]
+        return permuted.T.contiguous()
+    # Entries that are not stored are zeros.
     rows, columns = _rows(x), x.col_indices()
     by_column = torch.argsort(columns, stable=True)
     counts = torch.bincount(columns, minlength=x.shape[1]).tolist()
@@ -161,7 +136,6 @@ def _dealt_entries(x: Tensor, moves: Iterator[Tensor]) -> Tensor:
 
 
 def _is_normalised(x: Tensor) -> bool:
-    """Whether the absolute values of each row add up to 1, but for rows of zeros."""
     sums = _by_row(x, "sum")
     some = sums[sums != 0]
     return some.numel() > 0 and bool(((some - 1).abs() < _ROUNDING).all())
@@ -191,9 +165,6 @@ def _rows(x: Tensor) -> Tensor:
     return nodes.repeat_interleave(x.crow_indices().diff())
 
 
-_LEARNED_FROM = ("train_mask", "val_mask")
-
-
 def replace_labels(data: Graph, percent: int, seed: int = 0) -> Graph:
     """Return a copy of a graph with other training and validation labels.
 
@@ -201,17 +172,8 @@ def replace_labels(data: Graph, percent: int, seed: int = 0) -> Graph:
     drawn. Each gets another class, drawn evenly from the classes that training and
     validation nodes have. No other label is read or changed, so that accuracy on test
     nodes is measured with the true ones.
-
-    Args:
-        data: The graph.
-        percent: Of the labels of each of the two sets.
-        seed: Decides which, and what they become.
-
-    Raises:
-        InvalidInput: ``percent`` is not from 0 to 100, labels or masks are missing, or
-            there is one class only.
     """
-    for key in ("y", *_LEARNED_FROM):
+    for key in ("y", *MASKS[:2]):
         if key not in data or not isinstance(data[key], torch.Tensor):
             raise InvalidInput(
                 f"the graph has no {key}: expected a tensor, to change labels."
@@ -223,7 +185,7 @@ def replace_labels(data: Graph, percent: int, seed: int = 0) -> Graph:
                 "expected one class or truth value per node, to change labels."
             )
     labels = whole_numbers(data, "y").copy()
-    sets = [np.flatnonzero(whole_numbers(data, key)) for key in _LEARNED_FROM]
+    sets = [np.flatnonzero(whole_numbers(data, key)) for key in MASKS[:2]]
     classes = np.unique(labels[np.concatenate(sets)])
     if len(classes) < 2:
         raise InvalidInput(

@@ -22,11 +22,9 @@ class NoiseKind:
     """One way to disturb a graph.
 
     Attributes:
-        place: ``"MODULE:NAME"`` of the function that takes the graph, the level and
-            the seed, or the function itself.
+        place: The function of graph, level and seed, or ``"MODULE:NAME"`` of it.
         words: What there is so much of.
-        in_percent: Whether levels are percentages; else they are numbers of edges that
-            are appended.
+        in_percent: False where levels are numbers of edges that are appended.
     """
 
     place: str | Callable[["Graph", int, int], "Graph"]
@@ -83,17 +81,10 @@ def apply_noise(data: "Graph", noise: NoiseSpec, seed: int = 0) -> "Graph":
 
 
 def noise_spec(given: object, name: str = "noise") -> NoiseSpec:
-    """Check what a user gave and return its one form.
+    """Check what a user gave, called ``name`` in a message, and return its one form.
 
     >>> noise_spec("Removed:30"), noise_spec("inter_class:7"), noise_spec("labels:0")
     ('removed:30', 7, 0)
-
-    Args:
-        given: A number or a text.
-        name: What to call it in a message.
-
-    Raises:
-        InvalidInput: It is no noise.
     """
     try:
         shown = escaped(str(given), longest=80)
@@ -120,9 +111,6 @@ def noise_parts(noise: NoiseSpec) -> tuple[str, int]:
 
     >>> noise_parts(5), noise_parts("removed:30")
     (('inter_class', 5), ('removed', 30))
-
-    Raises:
-        InvalidInput: It is no noise.
     """
     spec = noise_spec(noise)
     if isinstance(spec, int):

@@ -1,12 +1,18 @@
 """Labelled random graphs of any size, with power-law degrees and a set homophily."""
 
+import itertools
 import math
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gsebo.data.seeding import seeded_generator, sorted_distinct
+from gsebo.data.seeding import (
+    require,
+    seeded_generator,
+    sorted_distinct,
+    undirected,
+)
 from gsebo.data.splits import apply_split
 from gsebo.errors import InvalidInput
 from gsebo.graph.graph import Graph
@@ -48,13 +54,19 @@ def generate_graph(
         seed: The same arguments and seed give the same graph.
         split: Name of a split, as for `apply_split`.
     """
-    _check(num_nodes, num_classes, num_features)
-    _check_shape(num_nodes, average_degree, power_law_exponent, homophily)
-    if not (math.isfinite(feature_signal) and feature_signal >= 0):
-        raise InvalidInput(f"feature_signal={feature_signal}: expected 0 or more.")
+    exponent = power_law_exponent
+    enough = f"at least two for each of {num_classes} classes"
+    below = f"more than 0 and fewer than the {num_nodes} nodes"
+    require(num_classes >= 2, f"{num_classes=!s}", "at least 2")
+    require(num_nodes >= 2 * num_classes, f"{num_nodes=!s}", enough)
+    require(num_features >= 1, f"{num_features=!s}", "at least 1")
+    require(0 < average_degree < num_nodes, f"{average_degree=!s}", below)
+    require(2 < exponent < math.inf, f"{power_law_exponent=!s}", "more than 2")
+    require(0 <= homophily <= 1, f"{homophily=!s}", "a share from 0 to 1")
+    require(0 <= feature_signal < math.inf, f"{feature_signal=!s}", "0 or more")
     generator = seeded_generator(seed)
     labels = generator.permutation(np.arange(num_nodes) % num_classes)
-    weights = _power_law(num_nodes, power_law_exponent, average_degree, generator)
+    weights = _power_law(num_nodes, exponent, average_degree, generator)
     num_edges = round(num_nodes * average_degree / 2)
     num_same = round(num_edges * homophily)
     endpoints = _Endpoints(labels, weights)
@@ -67,7 +79,7 @@ def generate_graph(
     x += np.float32(feature_signal) * means[labels]
     graph = Graph(
         x=torch.from_numpy(x),
-        edge_index=torch.from_numpy(_both_directions(np.concatenate(edges), num_nodes)),
+        edge_index=undirected(*divmod(np.concatenate(edges), num_nodes), num_nodes),
         y=torch.from_numpy(labels),
     )
     return apply_split(graph, split, seed)
@@ -128,30 +140,17 @@ def _draw_edges(
         )
     weights = np.diff(endpoints.up_to)
     keys = np.empty(0, dtype=np.int64)
-    for _ in range(_WEIGHTED_ROUNDS):
-        keys = _top_up(keys, endpoints, count, same, generator)
-    # Hubs that are joined to everything leave no room: the rest falls on anyone.
-    endpoints.use(np.ones_like(weights))
-    while len(keys) < count:
-        keys = _top_up(keys, endpoints, count, same, generator)
+    for number in itertools.count():
+        if (missing := count - len(keys)) == 0:
+            break
+        if number == _WEIGHTED_ROUNDS:
+            # Hubs that are joined to everything leave no room: others get the rest.
+            endpoints.use(np.ones_like(weights))
+        drawn = endpoints.pairs(missing + missing // 4 + 16, same, generator)
+        fresh = drawn[~np.isin(drawn, keys, assume_unique=True)]
+        keys = np.concatenate([keys, generator.permutation(fresh)[:missing]])
     endpoints.use(weights)
     return keys
-
-
-def _top_up(
-    keys: Ints,
-    endpoints: _Endpoints,
-    count: int,
-    same: bool,
-    generator: np.random.Generator,
-) -> Ints:
-    """Add fresh pairs to ``keys``, up to ``count`` in all."""
-    missing = count - len(keys)
-    if missing == 0:
-        return keys
-    drawn = endpoints.pairs(missing + missing // 4 + 16, same, generator)
-    fresh = drawn[~np.isin(drawn, keys, assume_unique=True)]
-    return np.concatenate([keys, generator.permutation(fresh)[:missing]])
 
 
 def _power_law(
@@ -164,39 +163,6 @@ def _power_law(
     weights = np.array([one**power for one in drawn])
     cap = float(weights.mean()) * math.sqrt(num_nodes / mean)
     return weights.clip(max=cap)
-
-
-def _both_directions(keys: Ints, num_nodes: int) -> Ints:
-    """Return pairs as ``[2, 2 * pairs]``, sorted by source, then target."""
-    lower, upper = keys // num_nodes, keys % num_nodes
-    both = np.sort(np.concatenate([keys, upper * num_nodes + lower]))
-    return np.stack([both // num_nodes, both % num_nodes])
-
-
-def _check(num_nodes: int, num_classes: int, num_features: int) -> None:
-    if num_classes < 2:
-        raise InvalidInput(f"num_classes={num_classes}: expected at least 2.")
-    if num_nodes < 2 * num_classes:
-        raise InvalidInput(
-            f"num_nodes={num_nodes}: expected at least two for each of "
-            f"{num_classes} classes."
-        )
-    if num_features < 1:
-        raise InvalidInput(f"num_features={num_features}: expected at least 1.")
-
-
-def _check_shape(
-    num_nodes: int, average_degree: float, exponent: float, homophily: float
-) -> None:
-    if not 0 < average_degree < num_nodes:
-        raise InvalidInput(
-            f"average_degree={average_degree}: expected more than 0 and fewer than "
-            f"the {num_nodes} nodes."
-        )
-    if not 2 < exponent < math.inf:
-        raise InvalidInput(f"power_law_exponent={exponent}: expected more than 2.")
-    if not 0 <= homophily <= 1:
-        raise InvalidInput(f"homophily={homophily}: expected a share from 0 to 1.")
 
 
 def planted() -> Graph:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gsebo.data.formats.edge_sort import LARGEST_COUNT
 from gsebo.data.formats.folder import FolderWriter, GraphFolder
 from gsebo.data.formats.table_rows import Progress
-from gsebo.errors import InvalidInput
+from gsebo.data.seeding import require
 
 _INLINED: dict[str, Any] = {"cache": True, "nogil": True, "inline": "always"}
 # Draws per wanted edge, at most: what was drawn before is drawn again.
@@ -64,21 +64,9 @@ def draw_sources(  # type: ignore[no-untyped-def]
 
     The class of a node is its number modulo the number of classes. Within a class the
     weights of sources follow a power law of a rank, which an affine permutation spreads
-    over the class.
-
-    Args:
-        key: Random bits of the seed.
-        begin: Number of the first node.
-        degrees: Edges wanted into each node; the edges found, afterwards.
-        num_nodes: Number of nodes of the graph.
-        num_classes: Number of classes.
-        homophily: Share of the sources that are of the node's own class.
-        power: One less the slope of the weights.
-        shift: Keeps the first ranks from being too heavy.
-        sources: Filled from its beginning, node by node.
-
-    Returns:
-        How many sources were filled in.
+    over the class. ``degrees`` are the edges wanted into each node from ``begin`` on;
+    the edges found, afterwards. ``sources`` are filled from their beginning, node by
+    node; how many is returned.
     """
     filled = 0
     largest = num_nodes // num_classes + 1
@@ -173,8 +161,20 @@ def write_power_law(
         seed: The same arguments and seed give the same graph.
         progress: Told how far it is.
     """
-    _check(num_nodes, num_edges, num_classes, num_features)
-    _check_shares(homophily, labelled_share, feature_signal, dtype, seed)
+    each = f"at least four for each of {num_classes} classes"
+    most = num_nodes * (num_nodes - 1) // 16
+    sixteenth = f"1 to {most}, a sixteenth of all pairs"
+    half = "more than 0 and at most 0.5"
+    fits = 4 * num_classes <= num_nodes <= LARGEST_COUNT
+    require(num_classes >= 2, f"{num_classes=!s}", "at least 2")
+    require(fits, f"{num_nodes=!s}", f"{each} and at most {LARGEST_COUNT}")
+    require(1 <= num_edges <= most, f"{num_edges=!s}", sixteenth)
+    require(num_features >= 1, f"{num_features=!s}", "at least 1")
+    require(0 <= homophily <= 1, f"{homophily=!s}", "a share from 0 to 1")
+    require(0 < labelled_share <= 0.5, f"{labelled_share=!s}", half)
+    require(0 <= feature_signal < math.inf, f"{feature_signal=!s}", "0 or more")
+    require(dtype in _PRECISIONS, f"{dtype=}", "float32 or float16")
+    require(seed >= 0, f"{seed=!s}", "0 or more")
     scale, cap = _scale_of_degrees(num_nodes, num_edges, seed)
     slope = 1 / (_EXPONENT - 1)
     power = 1 - slope
@@ -183,8 +183,6 @@ def write_power_law(
     shift = (power * heaviest) ** (1 / slope)
     means = _generator(seed, _CENTRE, 0).standard_normal((num_classes, num_features))
     signal = (feature_signal * means).astype(np.float32)
-    # Here, because numba takes a second to import.
-
     with FolderWriter(Path(path)) as writer:
         source = writer.array("source", np.int32)
         indptr = writer.array("indptr", np.int64)
@@ -196,39 +194,35 @@ def write_power_law(
             end = min(begin + _NODES_AT_ONCE, num_nodes)
             degrees = _degrees(seed, begin, end, scale, cap)
             room = np.empty(int(degrees.sum()), np.int32)
-            shape = (num_nodes, num_classes, homophily, power, shift)
+            law = (num_nodes, num_classes, homophily, power, shift)
             key = _key(seed, _SOURCE)
-            found = draw_sources(key, begin, degrees, *shape, room)
+            found = draw_sources(key, begin, degrees, *law, room)
             indptr.append(source.rows + np.cumsum(degrees))
             source.append(room[:found])
             labels = np.arange(begin, end) % num_classes
             y.append(labels)
-            noise = _generator(seed, _NOISE, begin)
-            drawn = noise.standard_normal((end - begin, num_features), np.float32)
+            shape = (end - begin, num_features)
+            drawn = _generator(seed, _NOISE, begin).standard_normal(shape, np.float32)
             x.append(drawn + signal[labels])
             place = _units(seed, _SPLIT, begin, end)
             for mask, (low, high) in zip(masks, _MASK_ENDS.values(), strict=True):
-                inside = (place >= low * labelled_share) & (
-                    place < high * labelled_share
-                )
-                mask.append(inside)
+                low, high = low * labelled_share, high * labelled_share
+                mask.append((place >= low) & (place < high))
             if progress is not None:
                 progress("drawing", end, num_nodes)
-        facts: dict[str, Any] = {
-            "drawn": {
-                "num_nodes": num_nodes,
-                "num_edges": num_edges,
-                "homophily": homophily,
-                "labelled_share": labelled_share,
-                "feature_signal": feature_signal,
-                "seed": seed,
-            }
+        facts = {
+            "num_nodes": num_nodes,
+            "num_edges": num_edges,
+            "homophily": homophily,
+            "labelled_share": labelled_share,
+            "feature_signal": feature_signal,
+            "seed": seed,
         }
         writer.finish(
             num_nodes=num_nodes,
             num_features=num_features,
             num_classes=num_classes,
-            facts=facts,
+            facts={"drawn": facts},
         )
     return GraphFolder.open(path)
 
@@ -275,37 +269,3 @@ def _key(seed: int, stream: int) -> np.uint64:
 
 def _generator(seed: int, stream: int, begin: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64([seed, stream, begin]))
-
-
-def _check(num_nodes: int, num_edges: int, num_classes: int, num_features: int) -> None:
-    if num_classes < 2:
-        raise InvalidInput(f"num_classes={num_classes}: expected at least 2.")
-    if not 4 * num_classes <= num_nodes <= LARGEST_COUNT:
-        raise InvalidInput(
-            f"num_nodes={num_nodes}: expected at least four for each of {num_classes} "
-            f"classes and at most {LARGEST_COUNT}."
-        )
-    most = num_nodes * (num_nodes - 1) // 16
-    if not 1 <= num_edges <= most:
-        raise InvalidInput(
-            f"num_edges={num_edges}: expected 1 to {most}, a sixteenth of all pairs."
-        )
-    if num_features < 1:
-        raise InvalidInput(f"num_features={num_features}: expected at least 1.")
-
-
-def _check_shares(
-    homophily: float, labelled: float, signal: float, dtype: str, seed: int
-) -> None:
-    if not 0 <= homophily <= 1:
-        raise InvalidInput(f"homophily={homophily}: expected a share from 0 to 1.")
-    if not 0 < labelled <= 0.5:
-        raise InvalidInput(
-            f"labelled_share={labelled}: expected more than 0 and at most 0.5."
-        )
-    if not (math.isfinite(signal) and signal >= 0):
-        raise InvalidInput(f"feature_signal={signal}: expected 0 or more.")
-    if dtype not in _PRECISIONS:
-        raise InvalidInput(f"dtype={dtype!r}: expected float32 or float16.")
-    if seed < 0:
-        raise InvalidInput(f"seed={seed}: expected 0 or more.")
