@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from gsebo.data.formats.folder import is_graph_folder as is_graph_folder
     from gsebo.data.formats.npz import load_npz as load_npz
     from gsebo.data.formats.npz import save_npz as save_npz
-    from gsebo.data.noise.inter_class import (
-        add_inter_class_edges as add_inter_class_edges,
-    )
+    from gsebo.data.noise.kinds import add_inter_class_edges as add_inter_class_edges
     from gsebo.data.noise.registry import NOISE_KINDS as NOISE_KINDS
     from gsebo.data.noise.registry import NoiseKind as NoiseKind
     from gsebo.data.noise.registry import NoiseSpec as NoiseSpec

@@ -41,7 +41,7 @@ INTER_CLASS = "inter_class"
 LABELS = "labels"
 NOISE_KINDS = {
     INTER_CLASS: NoiseKind(
-        "gsebo.data.noise.inter_class:add_inter_class_edges",
+        "gsebo.data.noise.kinds:add_inter_class_edges",
         "false edges",
         in_percent=False,
     ),
