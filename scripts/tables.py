@@ -19,7 +19,7 @@ from msgspec import structs
 from gsebo.errors import InvalidInput
 from gsebo.experiments import ExperimentRecipe, Store, load_recipe
 from gsebo.report import accuracy_sheet, choices_sheet, gaps, gather_evidence
-from gsebo.report.formats.markdown import as_markdown
+from gsebo.report.formats import as_markdown
 
 ROOT = Path(__file__).resolve().parent.parent
 MARKED = re.compile(

@@ -10,7 +10,7 @@ from tests.report.browser import OpenPage, Tab
 from tests.report.page_store import fill_pages
 
 from gsebo.experiments import ExperimentRecipe, Store
-from gsebo.report.page.page import Page, build_page
+from gsebo.report.page.results import Page, build_page
 
 ROOT = Path(__file__).parents[2]
 

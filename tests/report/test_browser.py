@@ -6,7 +6,7 @@ import pytest
 from tests.report.browser import OpenPage, Tab
 
 from gsebo.experiments import Store
-from gsebo.report.page.page import Page, build_page
+from gsebo.report.page.results import Page, build_page
 
 OWN_RESULTS = Path(__file__).parents[2] / "results"
 

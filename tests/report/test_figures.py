@@ -136,17 +136,15 @@ def test_a_method_without_strengths_has_no_groups() -> None:
 
 
 def test_factors_are_what_was_varied(whole: dict[str, Evidence]) -> None:
-    found = {one.name: one for one in varied(whole["factors"].plan.trials)}
+    found = varied(whole["factors"].plan.trials)
     assert list(found) == [
         "inner_steps",
         "direct_term",
         "outer loss on training nodes",
     ]
-    cora = [
-        value for value, cell in found["inner_steps"].values if cell.dataset == "cora"
-    ]
+    cora = [value for value, cell in found["inner_steps"] if cell.dataset == "cora"]
     assert cora == ["5", "10", "20"]
-    beside = found["outer loss on training nodes"].values
+    beside = found["outer loss on training nodes"]
     assert {cell.method for _, cell in beside} == {"gsebo", "single_level"}
     assert len(beside) == 4
 

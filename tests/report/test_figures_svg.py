@@ -8,15 +8,14 @@ import matplotlib as mpl
 import pytest
 from matplotlib.axes import Axes
 
-from gsebo.report.figures.look import COLOURS, INK, method_look
-from gsebo.report.figures.series import points
-from gsebo.report.figures.svg import draw_svg, tag
-from gsebo.report.tables.summary import Summary
+from gsebo.report import Summary
+from gsebo.report.figures.series import method_style, points
+from gsebo.report.figures.svg import COLOURS, INK, draw_svg
 
 
 def paint(axes: Axes) -> None:
     line = [Summary(50.0, 1.0, 3), None, Summary(70.0, 2.0, 3)]
-    points(axes, range(3), line, method_look("gsebo"), tag("method", "gsebo"))
+    points(axes, range(3), line, method_style("gsebo"), "gsebo")
     axes.set_xlabel("a < b & c")
 
 
@@ -65,6 +64,6 @@ def test_the_same_every_time_whatever_the_reader_has_set(
 
 def test_what_is_not_known_is_not_drawn() -> None:
     def empty(axes: Axes) -> None:
-        points(axes, range(2), [None, None], method_look("gsebo"), tag("method", "no"))
+        points(axes, range(2), [None, None], method_style("gsebo"), "no")
 
     assert "data-method" not in draw_svg("none", "nothing", empty, height=100)

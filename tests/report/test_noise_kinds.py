@@ -17,7 +17,7 @@ from gsebo.report.evidence import levels_by_kind
 from gsebo.report.figures import FIGURES
 from gsebo.report.figures.drawing import Drawing
 from gsebo.report.figures.robustness import robustness_extended
-from gsebo.report.page.page import build_page
+from gsebo.report.page.results import build_page
 from gsebo.report.tables.table import Value
 
 

@@ -16,7 +16,7 @@ from tests.report.synthetic import recipe_of
 from gsebo.errors import InvalidInput
 from gsebo.experiments import ExperimentRecipe, Planned, Result, Store
 from gsebo.report import Summary, gather_evidence
-from gsebo.report.page.page import Page, build_page
+from gsebo.report.page.results import Page, build_page
 
 
 @pytest.fixture(scope="module")

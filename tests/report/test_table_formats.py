@@ -14,10 +14,7 @@ from markdown_it import MarkdownIt
 
 from gsebo.experiments import Planned, Store
 from gsebo.report import accuracy_sheet, choices_sheet, gather_evidence
-from gsebo.report.formats import formats
-from gsebo.report.formats.latex import as_latex
-from gsebo.report.formats.markdown import as_markdown
-from gsebo.report.formats.text import as_text
+from gsebo.report.formats import as_latex, as_markdown, as_text, formats
 from gsebo.report.tables.table import ColumnGroup, Missing, Row, Sheet, Table, Value
 
 from .synthetic import COMPARED, NOISY, TUNED, accuracy_of, fill, recipe_of

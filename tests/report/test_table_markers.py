@@ -8,7 +8,7 @@ from scripts import tables
 
 from gsebo.experiments import Store, load_recipe
 from gsebo.report import accuracy_sheet, choices_sheet, gather_evidence
-from gsebo.report.formats.markdown import as_markdown
+from gsebo.report.formats import as_markdown
 
 from .synthetic import fill
 

@@ -10,7 +10,7 @@ from gsebo.cli.ui.output import messages
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Store
 from gsebo.files import check_writable, write_atomically
-from gsebo.report.page.page import build_page
+from gsebo.report.page.results import build_page
 
 
 def report(

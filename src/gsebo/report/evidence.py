@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from statistics import mean, stdev
 from typing import cast
 
 import numpy as np
@@ -19,10 +20,10 @@ from gsebo.experiments import (
     make_plan,
 )
 from gsebo.experiments.expand import places
-from gsebo.experiments.result import GroupName, GroupOutcome
-from gsebo.report.tables.summary import Summary
+from gsebo.experiments.result import GroupName
 
 Levels = Mapping[str, tuple[NoiseSpec, ...]]
+Numbers = NDArray[np.float64]
 
 
 def levels_by_kind(noise: Iterable[NoiseSpec]) -> Levels:
@@ -52,7 +53,22 @@ def measured_by(kind: str) -> str:
     return f"the {measure} of {NOISE_KINDS[kind].words}"
 
 
-GROUPS: tuple[GroupName, ...] = ("within", "between", "false")
+@dataclass(frozen=True)
+class Summary:
+    """Mean, standard deviation (ddof = 1, 0 for one) and count of some accuracies."""
+
+    mean: float
+    std: float
+    count: int
+
+    @classmethod
+    def of(cls, values: Mapping[int, float]) -> "Summary | None":
+        """Of accuracies by seed, or ``None`` of none."""
+        if not values:
+            return None
+        numbers = list(values.values())
+        spread = stdev(numbers) if len(numbers) > 1 else 0.0
+        return cls(mean(numbers), spread, len(numbers))
 
 
 @dataclass(frozen=True)
@@ -65,7 +81,7 @@ class PooledEdges:
         zero: Percent of the edges that have no strength left, mean over seeds.
     """
 
-    share: NDArray[np.float64]
+    share: Numbers
     ratio: Summary
     zero: float
 
@@ -73,7 +89,8 @@ class PooledEdges:
 def edge_groups(results: Mapping[int, Result]) -> dict[str, PooledEdges]:
     """Pool what is stored of a cell, by the name of the group."""
     found: dict[str, PooledEdges] = {}
-    for name in GROUPS:
+    names: tuple[GroupName, ...] = ("within", "between", "false")
+    for name in names:
         shares, zeros = [], []
         ratios: dict[int, float] = {}
         for seed, result in results.items():
@@ -84,7 +101,8 @@ def edge_groups(results: Mapping[int, Result]) -> dict[str, PooledEdges]:
                 continue
             bars = np.array([layer["histogram"] for layer in layers], dtype=np.float64)
             shares.append(100 * bars.sum(axis=0) / bars.sum())
-            zeros.append(float(np.mean([_zero(layer) for layer in layers])))
+            gone = [100 * layer["zero"] / layer["count"] for layer in layers]
+            zeros.append(float(np.mean(gone)))
             ratios[seed] = float(np.mean([layer["mean"] for layer in layers]))
         if ratio := Summary.of(ratios):
             share = np.mean(shares, axis=0)
@@ -92,24 +110,12 @@ def edge_groups(results: Mapping[int, Result]) -> dict[str, PooledEdges]:
     return found
 
 
-def _zero(layer: GroupOutcome) -> float:
-    return 100 * layer["zero"] / layer["count"]
-
-
-Numbers = NDArray[np.float64]
-
-
 def mean_curve(
     results: Mapping[int, Result], name: str
 ) -> tuple[Numbers, Numbers, Numbers] | None:
     """Steps of the weights, and mean and standard deviation of a figure over seeds.
 
-    Args:
-        results: By seed; those without curves do not count.
-        name: Of the figure, such as ``"train_loss"``.
-
-    Returns:
-        As far as the shortest of the curves goes; ``None`` without any.
+    As far as the shortest of the curves goes; ``None`` where there are none.
     """
     curves = [one.curves for one in results.values() if one.curves]
     if not curves:
@@ -124,14 +130,7 @@ def mean_curve(
 
 @dataclass(frozen=True)
 class Outline:
-    """The names in a recipe, each once, in its order.
-
-    Attributes:
-        methods: Of the methods.
-        rows: Of the networks.
-        datasets: Of the datasets.
-        noise: Levels of each kind of noise, ascending.
-    """
+    """The names in a recipe, each once, in its order, and ascending levels of noise."""
 
     methods: tuple[str, ...]
     rows: tuple[str, ...]
@@ -182,17 +181,15 @@ class Evidence:
             if result.test_accuracy is not None
         }
 
+    def summary(self, cell: Cell) -> Summary | None:
+        """Of these accuracies."""
+        return Summary.of(self.accuracies(cell))
+
 
 def gather_evidence(
     recipe: ExperimentRecipe, store: Store, *, seeds: int | None = None
 ) -> Evidence:
-    """Collect what is stored for a recipe.
-
-    Args:
-        recipe: The recipe.
-        store: Where the results are.
-        seeds: Number of seeds of each cell instead of the recipe's own.
-    """
+    """Collect what is stored for a recipe, with its own number of seeds or another."""
     stored = store.results()
     plan = make_plan(recipe, Tuning(stored), seeds=seeds)
     results: dict[Cell, dict[int, Result]] = {}
@@ -213,9 +210,7 @@ def gather_evidence(
 def gaps(evidence: Evidence, name: str | None = None) -> list[str]:
     """Say how many trials are not stored, and how many failed.
 
-    Args:
-        evidence: What is stored.
-        name: What ``gsebo run`` knows the recipe by. Without it only numbers are told.
+    With what ``gsebo run`` knows the recipe by, also how to run them, and why.
     """
     sentences = []
     if evidence.missing:

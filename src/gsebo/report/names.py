@@ -1,4 +1,4 @@
-"""Names as people read them, for tables, figures and pages."""
+"""Names as people read them, and what the paper prints."""
 
 from functools import cache
 from pathlib import Path
@@ -15,16 +15,12 @@ _Rows = dict[Name, dict[Name, list[tuple[_Percent, _Percent]]]]
 
 
 class _Gains(Record, frozen=True, kw_only=True):
-    """By how much GSEBO beats vanilla, and where."""
-
     noise: Size
     dataset: Name
     gains: dict[Name, float]
 
 
 class _Published(Record, frozen=True, kw_only=True):
-    """What the file consists of, as it says itself."""
-
     datasets: list[Name]
     table1: _Rows
     table2: _Rows
@@ -33,17 +29,15 @@ class _Published(Record, frozen=True, kw_only=True):
     printed_as: dict[Name, Name]
 
 
+@cache
+def _published() -> _Published:
+    return read_toml_as(_Published, _FILE, "the paper's figures")
+
+
 def published_figure(
     recipe: str, row: str, method: str, dataset: str
 ) -> tuple[float, float] | None:
-    """Mean and standard deviation in percent that the paper prints.
-
-    Args:
-        recipe: Name of the recipe; of most, nothing was printed.
-        row: Name of the backbone.
-        method: Name of the method.
-        dataset: Name of the dataset, which has no false edges.
-    """
+    """Mean and standard deviation in percent that the paper prints, without noise."""
     content = _published()
     same = content.printed_as
     if dataset not in content.datasets:
@@ -67,11 +61,6 @@ def gain_place() -> tuple[str, int]:
     """The dataset and the number of false edges of :func:`published_gain`."""
     place = _published().robustness
     return place.dataset, place.noise
-
-
-@cache
-def _published() -> _Published:
-    return read_toml_as(_Published, _FILE, "the paper's figures")
 
 
 _METHODS = {
@@ -119,27 +108,24 @@ _DATASETS = {
 
 
 def method_title(name: str) -> str:
-    """Name of a method in its paper; one without another name keeps its own.
-
-    >>> method_title("gaug_o"), method_title("vanilla")
-    ('GAug-O', 'vanilla')
-    """
+    """Name of a method in its paper, or its own."""
     return _METHODS.get(name, name)
 
 
 def backbone_title(name: str) -> str:
-    """Name of a network; one of PyG's keeps its own.
-
-    >>> backbone_title("sage"), backbone_title("GATv2")
-    ('GraphSAGE', 'GATv2')
-    """
+    """Name of a network; one of PyG's keeps its own."""
     return _BACKBONES.get(name, name)
 
 
 def dataset_title(name: str) -> str:
-    """Name of a dataset; one without a title keeps its own.
-
-    >>> dataset_title("air-usa")
-    'Air-USA'
-    """
+    """Name of a dataset, or its own."""
     return _DATASETS.get(name, name)
+
+
+def place_title(row: str, dataset: str, joint: str = ", ") -> str:
+    """A network and a dataset.
+
+    >>> place_title("sage", "air-usa"), place_title("GATv2", "cora", " on ")
+    ('GraphSAGE, Air-USA', 'GATv2 on Cora')
+    """
+    return f"{backbone_title(row)}{joint}{dataset_title(dataset)}"

@@ -5,19 +5,16 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
-from gsebo.report.figures.look import Look, method_look
+from gsebo.report.figures.series import LineStyle, method_style
 from gsebo.report.figures.svg import draw_svg
 from gsebo.report.names import method_title
 
 
 @dataclass(frozen=True)
 class Tags:
-    """What a part of the page is about; the filter hides what does not match.
+    """The names that a part of the page is about, if it depends on some.
 
-    Attributes:
-        methods: Names of methods, or none where it does not depend on one.
-        backbones: The same for networks.
-        datasets: The same for datasets.
+    The filter hides what does not match.
     """
 
     methods: tuple[str, ...] = ()
@@ -27,13 +24,7 @@ class Tags:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes.
-
-    Attributes:
-        svg: The drawing.
-        tags: What it is about.
-        caption: What it shows, where a card has several.
-    """
+    """One pair of axes, with what it shows where a card has several."""
 
     svg: str
     tags: Tags
@@ -42,13 +33,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Card:
-    """Panels that belong together.
-
-    Attributes:
-        title: What they show.
-        panels: At least one.
-        note: A sentence with figures.
-    """
+    """Panels that belong together, and a sentence with figures."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -57,13 +42,7 @@ class Card:
 
 @dataclass(frozen=True)
 class CardGroup:
-    """Cards under one heading.
-
-    Attributes:
-        title: May be empty where there is one group only.
-        cards: In order.
-        columns: How many stand side by side, where there is room.
-    """
+    """Cards under a heading, so many in a row where there is room."""
 
     title: str
     cards: tuple[Card, ...]
@@ -72,29 +51,16 @@ class CardGroup:
 
 @dataclass(frozen=True)
 class Legend:
-    """One line of a legend.
-
-    Attributes:
-        label: What is drawn so.
-        svg: A sample.
-        tags: What it is about.
-    """
+    """One line of a legend: what is drawn so, and a sample."""
 
     label: str
     svg: str
-    tags: Tags = Tags()
+    tags: Tags
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure.
-
-    Attributes:
-        legend: Shared by all panels.
-        groups: Of cards; empty ones are left out.
-        reading: How to read it, in a sentence or two.
-        absent: Names of the cards that nothing is stored for.
-    """
+    """A figure, how to read it, and the names of cards that nothing is stored for."""
 
     legend: tuple[Legend, ...]
     groups: tuple[CardGroup, ...]
@@ -115,47 +81,24 @@ def drawing(
     return Drawing(tuple(legend), some, reading, tuple(dict.fromkeys(absent)))
 
 
-def legend_of(
-    name: str, label: str, look: Look, *, line: bool = True, tags: Tags | None = None
-) -> Legend:
-    """Draw a line of a legend.
-
-    Args:
-        name: That nothing else in the page has.
-        label: What is drawn so.
-        look: How.
-        line: Whether by a line with a marker, or as an area.
-        tags: What it is about.
-    """
+def legend_of(name: str, label: str, style: LineStyle, *methods: str) -> Legend:
+    """Draw a line of a legend, by a name that nothing else in the page has."""
 
     def paint(axes: Axes) -> None:
         axes.set_axis_off()
         axes.set_xlim(0, 1)
         axes.set_ylim(0, 1)
-        if not line:
-            axes.fill_between((0, 1), (0.1, 0.1), (0.9, 0.9), color=look.colour)
-            return
-        axes.plot((0, 1), (0.5, 0.5), look.line, color=look.colour, clip_on=False)
-        axes.plot((0.5,), (0.5,), look.marker, color=look.colour, clip_on=False)
+        axes.plot((0, 1), (0.5, 0.5), style.line, color=style.colour, clip_on=False)
+        axes.plot((0.5,), (0.5,), style.marker, color=style.colour, clip_on=False)
 
-    none = {"left": 1, "right": 1, "bottom": 1, "top": 1}
-    svg = draw_svg(name, label, paint, height=12, width=34, margins=none)
-    return Legend(label, svg, tags or Tags())
+    margins = dict.fromkeys(("left", "right", "bottom", "top"), 1)
+    svg = draw_svg(name, label, paint, height=12, width=34, margins=margins)
+    return Legend(label, svg, Tags(methods))
 
 
 def method_legend(name: str, methods: Iterable[str]) -> list[Legend]:
-    """Draw the legend of a figure whose lines are methods.
-
-    Args:
-        name: Of the figure.
-        methods: Names of the methods.
-    """
+    """Draw the legend of a figure whose lines are methods."""
     return [
-        legend_of(
-            f"{name}-legend-{method}",
-            method_title(method),
-            method_look(method),
-            tags=Tags(methods=(method,)),
-        )
-        for method in methods
+        legend_of(f"{name}-legend-{one}", method_title(one), method_style(one), one)
+        for one in methods
     ]

@@ -1,13 +1,15 @@
-"""Accuracy as false edges are added, and what GSEBO gains over vanilla."""
+"""Accuracy as noise grows, and what GSEBO gains over vanilla."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from matplotlib.axes import Axes
 
 from gsebo.data import NOISE_KINDS, NoiseSpec, noise_parts
+from gsebo.data.noise.registry import INTER_CLASS
 from gsebo.experiments import Cell
-from gsebo.report.evidence import Evidence, Outline, measured_by, outline
+from gsebo.report.evidence import Evidence, Outline, Summary, measured_by, outline
 from gsebo.report.figures.drawing import (
     Card,
     CardGroup,
@@ -18,36 +20,63 @@ from gsebo.report.figures.drawing import (
     legend_of,
     method_legend,
 )
-from gsebo.report.figures.look import PAPER, Look, method_look
-from gsebo.report.figures.series import dodged
-from gsebo.report.figures.svg import draw_svg, tag
+from gsebo.report.figures.series import PAPER, LineStyle, method_style, points, ticks
+from gsebo.report.figures.svg import draw_svg
 from gsebo.report.names import (
     backbone_title,
-    dataset_title,
     gain_place,
     method_title,
+    place_title,
     published_gain,
 )
-from gsebo.report.tables.entry import Entry, entries
-from gsebo.report.tables.summary import Summary
+from gsebo.report.tables.entry import entries
+
+# How far lines are moved apart.
+_DODGE = 0.07
+# The network that edges do not change: it stands beside each of the others.
+_NO_EDGES = "mlp"
+
+
+@dataclass(frozen=True)
+class _Line:
+    method: str
+    # Whether its network is the one without edges, beside the panel's own.
+    beside: bool = False
+
+    @property
+    def label(self) -> str:
+        title = method_title(self.method)
+        return f"{backbone_title(_NO_EDGES)}, {title}" if self.beside else title
+
+    @property
+    def style(self) -> LineStyle:
+        return method_style(_NO_EDGES if self.beside else self.method)
 
 
 def robustness(evidence: Evidence) -> Drawing | None:
-    """One panel for each network, and one with all gains."""
+    """One panel for each network, and one with all gains; other noise is left out."""
     name = evidence.recipe.name
     plan = outline(evidence.recipe)
     cards, absent = [], []
-    for dataset in plan.datasets:
-        for row in plan.rows:
-            title = f"{backbone_title(row)}, {dataset_title(dataset)}"
-            panel = _accuracy(evidence, plan, row, dataset)
-            if panel is None:
-                absent.append(title)
-            else:
-                cards.append(Card(title, (panel,)))
+    for dataset, row in product(plan.datasets, plan.rows):
+        here = {
+            cell: _Line(cell.method)
+            for cell in evidence.results
+            if (cell.row, cell.dataset) == (row, dataset)
+        }
+        place = place_title(row, dataset)
+        noise = (INTER_CLASS, plan.false_edges)
+        if panel := _panel(evidence, here, (row, dataset), *noise, joint=", "):
+            cards.append(Card(place, (panel,)))
+        else:
+            absent.append(place)
     legend = method_legend(name, plan.methods)
     legend.append(legend_of(f"{name}-legend-paper", "paper's gain", PAPER))
-    groups = [CardGroup("Test accuracy", tuple(cards)), _gain_group(evidence, plan)]
+    gains = "What GSEBO gains over vanilla, in percent of vanilla"
+    groups = [
+        CardGroup("Test accuracy", tuple(cards)),
+        CardGroup(gains, tuple(_gain_cards(evidence, plan))),
+    ]
     reading = (
         "Points are means over seeds, bars one standard deviation; methods are moved "
         "apart a little along the axis, whose places are evenly spaced."
@@ -55,91 +84,120 @@ def robustness(evidence: Evidence) -> Drawing | None:
     return drawing(legend, groups, reading, absent)
 
 
-def short_count(count: int) -> str:
-    """Write a number of edges for an axis.
+def robustness_extended(evidence: Evidence) -> Drawing | None:
+    """One group of panels for each network and dataset, with one for each kind.
 
-    >>> short_count(500), short_count(20000)
-    ('500', '20k')
+    Of cells that differ by their setting alone, those of the recipe's first are drawn.
     """
-    return f"{count // 1000}k" if count and count % 1000 == 0 else str(count)
+    name = evidence.recipe.name
+    plan = outline(evidence.recipe)
+    networks = [row for row in plan.rows if row != _NO_EDGES] or [_NO_EDGES]
+    setting: dict[tuple[str, str, str], str] = {}
+    lines = {
+        cell: _Line(cell.method, beside=cell.row == _NO_EDGES)
+        for cell in evidence.results
+        if setting.setdefault((cell.row, cell.method, cell.dataset), cell.setting)
+        == cell.setting
+    }
+    groups, absent = [], []
+    planned = evidence.plan.cells()
+    for dataset, row in product(plan.datasets, networks):
+        if len({c.noise for c in planned if (c.row, c.dataset) == (row, dataset)}) < 2:
+            # There is no noise for it to grow.
+            continue
+        here = {
+            cell: line
+            for cell, line in lines.items()
+            if cell.row in (row, _NO_EDGES) and cell.dataset == dataset
+        }
+        cards = []
+        place = place_title(row, dataset)
+        for kind, levels in plan.noise.items():
+            title = NOISE_KINDS[kind].words
+            if panel := _panel(evidence, here, (row, dataset), kind, levels, kind):
+                cards.append(Card(title, (panel,)))
+            else:
+                absent.append(f"{place}, {title}")
+        groups.append(CardGroup(place, tuple(cards)))
+    legend = [
+        legend_of(f"{name}-legend-{number}", line.label, line.style, line.method)
+        for number, line in enumerate(dict.fromkeys(lines.values()))
+    ]
+    reading = (
+        "Test accuracy in percent. Points are means over seeds, bars one standard "
+        "deviation; methods are moved apart a little along the axis, whose places are "
+        "evenly spaced. 0 is the same graph in all panels."
+    )
+    return drawing(legend, groups, reading, absent)
 
 
-def _accuracy(
-    evidence: Evidence, plan: Outline, row: str, dataset: str
+def _panel(
+    evidence: Evidence,
+    lines: Mapping[Cell, _Line],
+    place: tuple[str, str],
+    kind: str,
+    levels: Sequence[NoiseSpec],
+    prefix: str = "",
+    joint: str = "; ",
 ) -> Panel | None:
-    lines: dict[str, list[Summary | None]] = {}
-    for cell in evidence.results:
-        if (cell.row, cell.dataset) == (
-            row,
-            dataset,
-        ) and cell.noise in plan.false_edges:
-            line = lines.setdefault(cell.method, [None] * len(plan.false_edges))
-            summary = Summary.of(evidence.accuracies(cell))
-            line[plan.false_edges.index(cell.noise)] = summary
-    lines = {method: line for method, line in lines.items() if any(line)}
-    if not lines:
+    """Accuracies of some cells in the place of a network and a dataset, by noise."""
+    found: dict[_Line, list[Summary | None]] = {}
+    for cell, line in lines.items():
+        if cell.noise in levels:
+            shown = found.setdefault(line, [None] * len(levels))
+            shown[levels.index(cell.noise)] = evidence.summary(cell)
+    found = {line: summaries for line, summaries in found.items() if any(summaries)}
+    if not found:
         return None
 
     def paint(axes: Axes) -> None:
-        dodged(
-            axes,
-            [
-                (line, method_look(method), tag("method", method))
-                for method, line in lines.items()
-            ],
-        )
-        _count_axis(axes, plan.false_edges)
+        for number, (line, summaries) in enumerate(found.items()):
+            shift = _DODGE * (number - (len(found) - 1) / 2)
+            at = [place + shift for place in range(len(levels))]
+            points(axes, at, summaries, line.style, line.method)
+        unit = ", %" if NOISE_KINDS[kind].in_percent else " added"
+        words = f"{NOISE_KINDS[kind].words}{unit}"
+        ticks(axes, list(map(short_count, levels)), words)
 
-    words = ", ".join(method_title(method) for method in lines)
     title = (
-        f"Test accuracy of {words} with {backbone_title(row)} on "
-        f"{dataset_title(dataset)} against the number of false edges"
+        f"Test accuracy of {joint.join(line.label for line in found)} with "
+        f"{place_title(*place, ' on ')} against {measured_by(kind)}"
     )
-    svg = draw_svg(f"{evidence.recipe.name}-{row}-{dataset}", title, paint, height=230)
-    return Panel(svg, Tags(tuple(lines), (row,), (dataset,)), "test accuracy, %")
+    name = "-".join(filter(None, (evidence.recipe.name, prefix, *place)))
+    methods = tuple(dict.fromkeys(line.method for line in found))
+    tags = Tags(methods, place[:1], place[1:])
+    return Panel(draw_svg(name, title, paint, height=230), tags, "test accuracy, %")
 
 
-def _gain_group(evidence: Evidence, plan: Outline) -> CardGroup:
-    known = [
-        entry
-        for cell, entry in entries(evidence).items()
-        if cell.method == "gsebo" and not cell.setting and entry.gain is not None
-    ]
-    cards = [
-        _gain_card(evidence.recipe.name, row, dataset, plan.false_edges, here)
-        for dataset in plan.datasets
-        for row in plan.rows
-        if (
-            here := [
-                one
-                for one in known
-                if (one.cell.row, one.cell.dataset) == (row, dataset)
-            ]
-        )
-    ]
-    return CardGroup(
-        "What GSEBO gains over vanilla, in percent of vanilla", tuple(cards)
-    )
+def _gain_cards(evidence: Evidence, plan: Outline) -> Iterator[Card]:
+    gains: dict[tuple[str, str], dict[NoiseSpec, float]] = {}
+    for cell, entry in entries(evidence).items():
+        if cell.method == "gsebo" and not cell.setting and entry.gain is not None:
+            here = gains.setdefault((cell.row, cell.dataset), {})
+            if cell.noise in plan.false_edges:
+                here[cell.noise] = entry.gain
+    for dataset, row in product(plan.datasets, plan.rows):
+        if (row, dataset) in gains:
+            panel = _gain_panel(evidence.recipe.name, plan, row, dataset, gains)
+            yield Card(place_title(row, dataset), (panel,))
 
 
-def _gain_card(
-    name: str, row: str, dataset: str, noise: tuple[int, ...], known: Sequence[Entry]
-) -> Card:
-    gains = {
-        count: one.gain
-        for one in known
-        if (count := one.cell.noise) in noise and one.gain is not None
-    }
-    paper = published_gain(row)
+def _gain_panel(
+    name: str,
+    plan: Outline,
+    row: str,
+    dataset: str,
+    gains: Mapping[tuple[str, str], Mapping[NoiseSpec, float]],
+) -> Panel:
+    noise, here = plan.false_edges, gains[row, dataset]
     place_dataset, place_noise = gain_place()
-    if place_dataset != dataset or place_noise not in noise:
-        paper = None
-    look = method_look("gsebo")
+    printed = place_dataset == dataset and place_noise in noise
+    paper = published_gain(row) if printed else None
 
     def paint(axes: Axes) -> None:
-        at = [noise.index(count) for count in gains]
-        axes.bar(at, list(gains.values()), width=0.6, color=look.colour)
-        for place, gain in zip(at, gains.values(), strict=True):
+        at = [noise.index(count) for count in here]
+        axes.bar(at, list(here.values()), width=0.6, color=method_style("gsebo").colour)
+        for place, gain in zip(at, here.values(), strict=True):
             axes.annotate(
                 f"{gain:+.1f}".replace("-", "\N{MINUS SIGN}"),
                 (place, max(gain, 0)),
@@ -154,152 +212,26 @@ def _gain_card(
             axes.plot(ends, (paper, paper), color=PAPER.colour, linewidth=2.5)
         axes.axhline(0, color="k", linewidth=0.8)
         axes.margins(y=0.18)
-        _count_axis(axes, noise)
+        ticks(axes, list(map(short_count, noise)), "false edges added")
 
     title = (
-        f"Relative gain of GSEBO over vanilla with {backbone_title(row)} on "
-        f"{dataset_title(dataset)}, in percent, against the number of false edges"
+        "Relative gain of GSEBO over vanilla with "
+        f"{place_title(row, dataset, ' on ')}, in percent, "
+        "against the number of false edges"
     )
     svg = draw_svg(f"{name}-gain-{row}-{dataset}", title, paint, height=200)
     tags = Tags(("gsebo", "vanilla"), (row,), (dataset,))
-    heading = f"{backbone_title(row)}, {dataset_title(dataset)}"
     caption = "relative gain, %"
     if paper is not None:
         caption += f"; paper {paper:+.1f} at {short_count(place_noise)}"
-    return Card(heading, (Panel(svg, tags, caption),))
+    return Panel(svg, tags, caption)
 
 
-def _count_axis(axes: Axes, noise: Sequence[int]) -> None:
-    axes.set_xticks(range(len(noise)), [short_count(count) for count in noise])
-    axes.set_xlim(-0.5, len(noise) - 0.5)
-    axes.set_xlabel("false edges added")
+def short_count(noise: NoiseSpec) -> str:
+    """Write a level of noise for an axis.
 
-
-_NO_EDGES = "mlp"
-"""The network that edges do not change: it stands beside each of the others."""
-
-
-@dataclass(frozen=True)
-class _Line:
-    """A series of a panel.
-
-    Attributes:
-        method: Name of the method.
-        with_edges: Whether its network is the panel's own.
+    >>> short_count(500), short_count(20000), short_count("removed:30")
+    ('500', '20k', '30')
     """
-
-    method: str
-    with_edges: bool
-
-    @property
-    def label(self) -> str:
-        title = method_title(self.method)
-        return title if self.with_edges else f"{backbone_title(_NO_EDGES)}, {title}"
-
-    @property
-    def look(self) -> Look:
-        return method_look(self.method if self.with_edges else _NO_EDGES)
-
-    @classmethod
-    def of(cls, cell: Cell) -> "_Line":
-        return cls(cell.method, cell.row != _NO_EDGES)
-
-
-def robustness_extended(evidence: Evidence) -> Drawing | None:
-    """One group of panels for each network and dataset, with one for each kind.
-
-    Of cells that differ by their setting alone, those of the recipe's first are drawn.
-    """
-    plan = outline(evidence.recipe)
-    networks = [row for row in plan.rows if row != _NO_EDGES] or [_NO_EDGES]
-    cells = _drawn(evidence.results)
-    groups, absent = [], []
-    planned = evidence.plan.cells()
-    for dataset in plan.datasets:
-        for row in networks:
-            here = {c.noise for c in planned if (c.row, c.dataset) == (row, dataset)}
-            if len(here) < 2:
-                # There is no noise for it to grow.
-                continue
-            cards = []
-            place = f"{backbone_title(row)}, {dataset_title(dataset)}"
-            for kind, levels in plan.noise.items():
-                title = NOISE_KINDS[kind].words
-                panel = _panel(evidence, cells, (row, dataset), kind, levels)
-                if panel is None:
-                    absent.append(f"{place}, {title}")
-                else:
-                    cards.append(Card(title, (panel,)))
-            groups.append(CardGroup(place, tuple(cards)))
-    name = evidence.recipe.name
-    legend = [
-        legend_of(
-            f"{name}-legend-{number}", line.label, line.look, tags=Tags((line.method,))
-        )
-        for number, line in enumerate(dict.fromkeys(map(_Line.of, cells)))
-    ]
-    reading = (
-        "Test accuracy in percent. Points are means over seeds, bars one standard "
-        "deviation; methods are moved apart a little along the axis, whose places are "
-        "evenly spaced. 0 is the same graph in all panels."
-    )
-    return drawing(legend, groups, reading, absent)
-
-
-def _drawn(cells: Iterable[Cell]) -> list[Cell]:
-    setting: dict[tuple[str, str, str], str] = {}
-    return [
-        cell
-        for cell in cells
-        if setting.setdefault((cell.row, cell.method, cell.dataset), cell.setting)
-        == cell.setting
-    ]
-
-
-def _panel(
-    evidence: Evidence,
-    cells: Iterable[Cell],
-    place: tuple[str, str],
-    kind: str,
-    levels: tuple[NoiseSpec, ...],
-) -> Panel | None:
-    row, dataset = place
-    found: dict[_Line, list[Summary | None]] = {}
-    for cell in cells:
-        here = cell.row in (row, _NO_EDGES) and cell.dataset == dataset
-        if here and cell.noise in levels:
-            line = found.setdefault(_Line.of(cell), [None] * len(levels))
-            line[levels.index(cell.noise)] = Summary.of(evidence.accuracies(cell))
-    found = {line: points for line, points in found.items() if any(points)}
-    if not found:
-        return None
-
-    def paint(axes: Axes) -> None:
-        dodged(
-            axes,
-            [
-                (points, line.look, tag("method", line.method))
-                for line, points in found.items()
-            ],
-        )
-        axes.set_xticks(range(len(levels)), [_tick(level) for level in levels])
-        axes.set_xlim(-0.5, len(levels) - 0.5)
-        unit = ", %" if NOISE_KINDS[kind].in_percent else " added"
-        axes.set_xlabel(f"{NOISE_KINDS[kind].words}{unit}")
-
-    methods = tuple(dict.fromkeys(line.method for line in found))
-    words = "; ".join(line.label for line in found)
-    title = (
-        f"Test accuracy of {words} with {backbone_title(row)} on "
-        f"{dataset_title(dataset)} against {measured_by(kind)}"
-    )
-    name = f"{evidence.recipe.name}-{kind}-{row}-{dataset}"
-    return Panel(
-        draw_svg(name, title, paint, height=230),
-        Tags(methods, (row,), (dataset,)),
-        "test accuracy, %",
-    )
-
-
-def _tick(noise: NoiseSpec) -> str:
-    return short_count(noise_parts(noise)[1])
+    _, count = noise_parts(noise)
+    return f"{count // 1000}k" if count and count % 1000 == 0 else str(count)

@@ -1,69 +1,97 @@
-"""Lines with their spread."""
+"""Lines with their spread: the same method has the same style in every figure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
-from gsebo.report.evidence import Numbers
-from gsebo.report.figures.look import Look
-from gsebo.report.tables.summary import Summary
+from gsebo.report.evidence import Numbers, Summary
+from gsebo.report.figures.svg import (
+    BLUE,
+    GREEN,
+    INK,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+)
 
-_DODGE = 0.07
+
+@dataclass(frozen=True)
+class LineStyle:
+    """Colour, and matplotlib's names of line and marker; any one of them will do."""
+
+    colour: str
+    line: str = "-"
+    marker: str = "o"
+
+
+_METHODS = {
+    "gsebo": LineStyle(VERMILION, "-", "s"),
+    "vanilla": LineStyle(INK, "--", "o"),
+    "dropedge": LineStyle(SKY, "-.", "^"),
+    "adaedge": LineStyle(GREEN, ":", "v"),
+    "gaug_o": LineStyle(PURPLE, "-", "D"),
+    "single_level": LineStyle(BLUE, "-.", "P"),
+    "amortised": LineStyle(BLUE, "-", "D"),
+    "train_val": LineStyle(ORANGE, "--", "X"),
+    "mlp": LineStyle(GREEN, ":", "^"),
+}
+PAPER = LineStyle(INK, "-", "_")
+NODES = {
+    "train": LineStyle(BLUE, "-", "o"),
+    "validation": LineStyle(ORANGE, "--", "s"),
+    "test": LineStyle(GREEN, "-.", "^"),
+}
+EDGES = {
+    "within": LineStyle(BLUE, "-", "o"),
+    "between": LineStyle(ORANGE, "--", "s"),
+    "false": LineStyle(PURPLE, ":", "D"),
+}
+
+
+def method_style(name: str) -> LineStyle:
+    """Of a method; those that no figure was made for look alike."""
+    return _METHODS.get(name, LineStyle(ORANGE, ":", "X"))
 
 
 def band(
     axes: Axes,
-    steps: Numbers,
-    mean: Numbers,
-    spread: Numbers,
-    look: Look,
-    name: str | None = None,
+    curve: tuple[Numbers, Numbers, Numbers],
+    style: LineStyle,
+    method: str | None = None,
 ) -> None:
-    """Draw a line in a band of one standard deviation.
+    """Draw means at some steps in a band of one standard deviation.
 
-    Args:
-        axes: Where.
-        steps: Along the axis.
-        mean: The line.
-        spread: Half of the band's height.
-        look: How.
-        name: Of the artists, for the filter.
+    What is drawn is of a method, for the filter, as in the functions below.
     """
+    steps, mean, spread = curve
     area = axes.fill_between(
-        steps, mean - spread, mean + spread, color=look.colour, alpha=0.2, linewidth=0
+        steps, mean - spread, mean + spread, color=style.colour, alpha=0.2, linewidth=0
     )
     # Markers tell lines apart without colour; one on every step would hide the line.
     (line,) = axes.plot(
         steps,
         mean,
-        look.line,
-        color=look.colour,
-        marker=look.marker,
+        style.line,
+        color=style.colour,
+        marker=style.marker,
         markevery=max(len(steps) // 6, 1),
     )
-    for artist in (area, line):
-        artist.set_gid(name)
+    _tag((area, line), method)
 
 
 def points(
     axes: Axes,
     places: Sequence[float],
     summaries: Sequence[Summary | None],
-    look: Look,
-    name: str | None = None,
+    style: LineStyle,
+    method: str | None = None,
     *,
     joined: bool = True,
 ) -> None:
-    """Draw means with bars of one standard deviation; what is ``None`` is left out.
-
-    Args:
-        axes: Where.
-        places: Along the axis.
-        summaries: One for each place.
-        look: How.
-        name: Of the artists, for the filter.
-        joined: Whether by a line.
-    """
+    """Draw means with bars of one standard deviation; what is ``None`` is left out."""
     known = [(at, one) for at, one in zip(places, summaries, strict=True) if one]
     if not known:
         return
@@ -71,44 +99,30 @@ def points(
         [at for at, _ in known],
         [one.mean for _, one in known],
         yerr=[one.std for _, one in known],
-        color=look.colour,
-        linestyle=look.line if joined else "none",
-        marker=look.marker,
+        color=style.colour,
+        linestyle=style.line if joined else "none",
+        marker=style.marker,
         capsize=2,
         elinewidth=1,
     )
-    for artist in (line, *caps, *bars):
-        if artist is not None:
-            artist.set_gid(name)
+    _tag((line, *caps, *bars), method)
 
 
-def dodged(
-    axes: Axes, lines: Sequence[tuple[Sequence[Summary | None], Look, str]]
-) -> None:
-    """Draw points of several lines, moved apart a little along the axis.
-
-    Args:
-        axes: Where.
-        lines: Means at 0, 1, 2 and so on, their look, and the name of the artists.
-    """
-    for number, (line, look, name) in enumerate(lines):
-        shift = _DODGE * (number - (len(lines) - 1) / 2)
-        points(axes, [place + shift for place in range(len(line))], line, look, name)
-
-
-def level(
-    axes: Axes, summary: Summary | None, look: Look, name: str | None = None
-) -> None:
+def level(axes: Axes, summary: Summary, style: LineStyle) -> None:
     """Draw a mean as a line across, in a band of one standard deviation."""
-    if summary is None:
-        return
-    line = axes.axhline(summary.mean, color=look.colour, linestyle=look.line)
-    area = axes.axhspan(
-        summary.mean - summary.std,
-        summary.mean + summary.std,
-        color=look.colour,
-        alpha=0.12,
-        linewidth=0,
-    )
-    for artist in (line, area):
-        artist.set_gid(name)
+    axes.axhline(summary.mean, color=style.colour, linestyle=style.line)
+    low, high = summary.mean - summary.std, summary.mean + summary.std
+    axes.axhspan(low, high, color=style.colour, alpha=0.12, linewidth=0)
+
+
+def _tag(artists: Iterable[Artist | None], method: str | None) -> None:
+    for artist in artists:
+        if artist is not None and method is not None:
+            artist.set_gid(f"data-method={method}")
+
+
+def ticks(axes: Axes, words: Sequence[str], label: str = "") -> None:
+    """Write words at 0, 1, 2 and so on, with half a place beyond both ends."""
+    axes.set_xticks(range(len(words)), words)
+    axes.set_xlim(-0.5, len(words) - 0.5)
+    axes.set_xlabel(label)

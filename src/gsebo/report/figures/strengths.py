@@ -1,5 +1,7 @@
 """What became of edges within classes, between classes, and of false ones."""
 
+from collections.abc import Iterator
+
 import numpy as np
 from matplotlib.axes import Axes
 
@@ -16,17 +18,17 @@ from gsebo.report.figures.drawing import (
     drawing,
     legend_of,
 )
-from gsebo.report.figures.look import EDGES
 from gsebo.report.figures.robustness import short_count
-from gsebo.report.figures.series import points
+from gsebo.report.figures.series import EDGES, points
 from gsebo.report.figures.svg import draw_svg
-from gsebo.report.names import backbone_title, dataset_title
+from gsebo.report.names import place_title
 
 _WORDS = {
     "within": "edges within classes",
     "between": "edges between classes",
     "false": "false edges",
 }
+_Groups = dict[str, PooledEdges]
 
 
 def strengths(evidence: Evidence) -> Drawing | None:
@@ -36,37 +38,32 @@ def strengths(evidence: Evidence) -> Drawing | None:
     """
     name = evidence.recipe.name
     plan = outline(evidence.recipe)
-    groups = {
-        cell: edge_groups(results)
-        for cell, results in evidence.results.items()
-        if cell.noise in plan.false_edges
-    }
-    absent = [
-        f"{_title(cell)}, {cell.noise} false edges" if cell.noise else _title(cell)
-        for cell, found in groups.items()
-        if not found
-    ]
-    known = {cell: found for cell, found in groups.items() if found}
-    clean = [cell for cell in known if not cell.noise]
     most = max(plan.false_edges)
-    noisy = [cell for cell in known if cell.noise and cell.noise == most]
-    parts = [
-        CardGroup(
-            "Strengths without false edges",
-            tuple(_histogram(name, cell, known[cell]) for cell in clean),
-        ),
-        CardGroup(
-            f"Strengths with {most} false edges",
-            tuple(_histogram(name, cell, known[cell]) for cell in noisy),
-        ),
-        CardGroup(
-            "Mean strength as false edges are added",
-            tuple(_against_noise(name, plan, known)),
-        ),
+    known: dict[Cell, _Groups] = {}
+    absent = []
+    for cell, results in evidence.results.items():
+        if cell.noise not in plan.false_edges:
+            continue
+        if found := edge_groups(results):
+            known[cell] = found
+        else:
+            noise = f", {cell.noise} false edges" if cell.noise else ""
+            absent.append(f"{place_title(cell.row, cell.dataset)}{noise}")
+    groups = [
+        CardGroup(title, tuple(_histogram(name, c, known[c]) for c in cells))
+        for title, cells in (
+            ("Strengths without false edges", [c for c in known if not c.noise]),
+            (
+                f"Strengths with {most} false edges",
+                [c for c in known if c.noise and c.noise == most],
+            ),
+        )
     ]
+    means = tuple(_against_noise(name, plan, known))
+    groups.append(CardGroup("Mean strength as false edges are added", means))
     legend = [
-        legend_of(f"{name}-legend-{group}", _WORDS[group], look)
-        for group, look in EDGES.items()
+        legend_of(f"{name}-legend-{group}", _WORDS[group], style)
+        for group, style in EDGES.items()
         if any(group in found for found in known.values())
     ]
     reading = (
@@ -74,29 +71,20 @@ def strengths(evidence: Evidence) -> Drawing | None:
         "gone. Layers are pooled. In the histograms each group's bars add up to "
         f"100 %, on a logarithmic axis; the last bar has all from {BINS[-1]:g} on."
     )
-    return drawing(legend, parts, reading, absent)
+    return drawing(legend, groups, reading, absent)
 
 
-def _title(cell: Cell) -> str:
-    return f"{backbone_title(cell.row)}, {dataset_title(cell.dataset)}"
-
-
-def _tags(cell: Cell) -> Tags:
-    return Tags((cell.method,), (cell.row,), (cell.dataset,))
-
-
-def _histogram(name: str, cell: Cell, found: dict[str, PooledEdges]) -> Card:
+def _histogram(name: str, cell: Cell, found: _Groups) -> Card:
     edges = [*BINS, 2 * BINS[-1] - BINS[-2]]
 
     def paint(axes: Axes) -> None:
         for group, one in found.items():
-            look = EDGES[group]
             axes.stairs(
                 np.maximum(one.share, 1e-3),
                 edges,
                 baseline=1e-3,
-                color=look.colour,
-                linestyle=look.line,
+                color=EDGES[group].colour,
+                linestyle=EDGES[group].line,
                 linewidth=1.8,
             )
         axes.set_yscale("log")
@@ -107,50 +95,41 @@ def _histogram(name: str, cell: Cell, found: dict[str, PooledEdges]) -> Card:
         axes.set_xticks((0, 0.5, 1, 1.5, 2), ("0", "0.5", "1", "1.5", "≥ 2"))
         axes.set_xlabel("strength / start")
 
+    place = place_title(cell.row, cell.dataset)
     title = (
-        f"Share of edges by strength relative to the start, {_title(cell)}, "
+        f"Share of edges by strength relative to the start, {place}, "
         f"{cell.noise} false edges"
     )
-    svg = draw_svg(
-        f"{name}-bars-{cell.row}-{cell.dataset}-{cell.noise}", title, paint, height=190
-    )
+    name = f"{name}-bars-{cell.row}-{cell.dataset}-{cell.noise}"
+    svg = draw_svg(name, title, paint, height=190)
     means = ", ".join(f"{group} {one.ratio.mean:.3f}" for group, one in found.items())
     gone = ", ".join(f"{group} {one.zero:.1f} %" for group, one in found.items())
-    panel = Panel(svg, _tags(cell), "percent of the group's edges")
-    return Card(_title(cell), (panel,), f"Mean: {means}. Gone: {gone}.")
+    tags = Tags((cell.method,), (cell.row,), (cell.dataset,))
+    panel = Panel(svg, tags, "percent of the group's edges")
+    return Card(place, (panel,), f"Mean: {means}. Gone: {gone}.")
 
 
 def _against_noise(
-    name: str, plan: Outline, known: dict[Cell, dict[str, PooledEdges]]
-) -> list[Card]:
-    places: dict[tuple[str, str], dict[NoiseSpec, dict[str, PooledEdges]]] = {}
+    name: str, plan: Outline, known: dict[Cell, _Groups]
+) -> Iterator[Card]:
+    places: dict[tuple[str, str], dict[NoiseSpec, _Groups]] = {}
     for cell, found in known.items():
         places.setdefault((cell.row, cell.dataset), {})[cell.noise] = found
-    cards = []
     for (row, dataset), by_noise in places.items():
         if len(by_noise) < 2:
             continue
 
-        def paint(
-            axes: Axes, by_noise: dict[NoiseSpec, dict[str, PooledEdges]] = by_noise
-        ) -> None:
-            for group, look in EDGES.items():
-                line = [
-                    by_noise[count][group].ratio
-                    if group in by_noise.get(count, {})
-                    else None
-                    for count in plan.false_edges
-                ]
-                points(axes, range(len(line)), line, look)
+        def paint(axes: Axes, by_noise: dict[NoiseSpec, _Groups] = by_noise) -> None:
+            for group, style in EDGES.items():
+                found = (by_noise.get(count, {}) for count in plan.false_edges)
+                line = [one[group].ratio if group in one else None for one in found]
+                points(axes, range(len(line)), line, style)
             counts = [short_count(count) for count in plan.false_edges]
             axes.set_xticks(range(len(counts)), counts)
             axes.set_xlabel("false edges added")
 
-        place = f"{backbone_title(row)}, {dataset_title(dataset)}"
+        place = place_title(row, dataset)
         title = f"Mean strength relative to the start against false edges, {place}"
         svg = draw_svg(f"{name}-mean-{row}-{dataset}", title, paint, height=190)
-        panel = Panel(
-            svg, Tags(("gsebo",), (row,), (dataset,)), "mean strength / start"
-        )
-        cards.append(Card(place, (panel,)))
-    return cards
+        tags = Tags(("gsebo",), (row,), (dataset,))
+        yield Card(place, (Panel(svg, tags, "mean strength / start"),))

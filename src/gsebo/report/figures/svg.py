@@ -8,32 +8,71 @@ gets the panel's name in front.
 import io
 import re
 from collections.abc import Callable
+from typing import Any
 from xml.etree import ElementTree
 
 from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gsebo.report.figures.look import COLOURS, RC, WIDTH
+INK = "#000000"
+FAINT = "#b0b0b0"
+# The palette of Okabe and Ito.
+BLUE = "#0072b2"
+ORANGE = "#e69f00"
+GREEN = "#009e73"
+VERMILION = "#d55e00"
+PURPLE = "#cc79a7"
+SKY = "#56b4e9"
 
+# The page's own style sheet sets the variables, lighter where the background is dark.
+COLOURS = {
+    INK: "currentColor",
+    FAINT: f"var(--grid, {FAINT})",
+    BLUE: f"var(--blue, {BLUE})",
+    ORANGE: f"var(--orange, {ORANGE})",
+    GREEN: f"var(--green, {GREEN})",
+    VERMILION: f"var(--vermilion, {VERMILION})",
+    PURPLE: f"var(--purple, {PURPLE})",
+    SKY: f"var(--sky, {SKY})",
+}
+"""What a colour of matplotlib's output becomes in the page."""
+
+_SETTINGS: dict[str, Any] = {
+    "svg.fonttype": "none",
+    "font.size": 12,
+    "axes.titlesize": 12,
+    "axes.labelsize": 12,
+    "xtick.labelsize": 11,
+    "ytick.labelsize": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "text.color": INK,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "grid.color": FAINT,
+    "grid.linewidth": 0.6,
+    "grid.alpha": 0.5,
+    "axes.axisbelow": True,
+    "axes.linewidth": 0.8,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 5.5,
+    "lines.solid_capstyle": "butt",
+    "axes.unicode_minus": True,
+}
+# Natural width of a panel in pixels; on the page it grows and shrinks.
+_WIDTH = 320
+_MARGINS = {"left": 46, "right": 14, "bottom": 38, "top": 10}
 _SVG = "{http://www.w3.org/2000/svg}"
 _LINK = "{http://www.w3.org/1999/xlink}href"
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}")
 _REFERENCE = re.compile(r"#([\w-]+)")
-_MARGINS = {"left": 46, "right": 14, "bottom": 38, "top": 10}
-_TAG = "data-"
 
 ElementTree.register_namespace("", _SVG.strip("{}"))
-
-
-def tag(kind: str, name: str) -> str:
-    """Name for an artist that the page's filter may hide.
-
-    Args:
-        kind: ``"method"``, ``"backbone"`` or ``"dataset"``.
-        name: Which.
-    """
-    return f"{_TAG}{kind}={name}"
 
 
 def draw_svg(
@@ -42,10 +81,13 @@ def draw_svg(
     paint: Callable[[Axes], None],
     *,
     height: int,
-    width: int = WIDTH,
+    width: int = _WIDTH,
     margins: dict[str, int] | None = None,
 ) -> str:
     """Draw one panel.
+
+    An artist whose ``gid`` is ``data-KIND=NAME`` gets that attribute, which the page's
+    filter reads.
 
     Args:
         name: That no other panel of the page has.
@@ -58,7 +100,7 @@ def draw_svg(
     room = _MARGINS | (margins or {})
     buffer = io.StringIO()
     # The reader's own matplotlibrc must not change the page.
-    with style.context(["default", RC], after_reset=True):
+    with style.context(["default", _SETTINGS], after_reset=True):
         figure = Figure(figsize=(width / 72, height / 72))
         figure.subplots_adjust(
             left=room["left"] / width,
@@ -79,11 +121,13 @@ def draw_svg(
 def _for_page(text: str, name: str, title: str) -> str:
     root = ElementTree.fromstring(text)
     for child in list(root):
-        if child.tag == f"{_SVG}metadata":
+        # The style sheet has two constants, which become attributes of the root.
+        sheet = child.tag == f"{_SVG}defs" and child.find(f"{_SVG}style") is not None
+        if sheet or child.tag == f"{_SVG}metadata":
             root.remove(child)
     for element in root.iter():
         _to_attributes(element)
-    _drop_plain_styles(root)
+    root.attrib |= {"stroke-linejoin": "round", "stroke-linecap": "butt"}
     _rename(root, name)
     _unwrap_groups(root)
     for attribute in ("width", "height", "version"):
@@ -116,21 +160,18 @@ def _short(match: re.Match[str]) -> str:
     return f"{float(match[0]):.1f}".removesuffix(".0")
 
 
-def _drop_plain_styles(root: ElementTree.Element) -> None:
-    """Matplotlib's style sheet of two constants, as attributes of the root."""
-    for child in list(root):
-        if child.tag == f"{_SVG}defs" and child.find(f"{_SVG}style") is not None:
-            root.remove(child)
-    root.attrib |= {"stroke-linejoin": "round", "stroke-linecap": "butt"}
-
-
 def _rename(root: ElementTree.Element, name: str) -> None:
     """Keep names that are referred to, with the panel's in front, and tags."""
-    used = {
-        reference
+    referring = [
+        (element, key)
         for element in root.iter()
         for key in ("href", "clip-path")
-        for reference in _REFERENCE.findall(element.get(key, ""))
+        if key in element.attrib
+    ]
+    used = {
+        reference
+        for element, key in referring
+        for reference in _REFERENCE.findall(element.attrib[key])
     }
     new: dict[str, str] = {}
     for element in root.iter():
@@ -138,13 +179,11 @@ def _rename(root: ElementTree.Element, name: str) -> None:
         if old in used:
             new[old] = f"{name}-{len(new)}"
             element.set("id", new[old])
-        elif old.startswith(_TAG):
+        elif old.startswith("data-"):
             element.set(*old.split("=", 1))
-    for element in root.iter():
-        for key in ("href", "clip-path"):
-            if key in element.attrib:
-                renamed = _REFERENCE.sub(lambda m: f"#{new[m[1]]}", element.attrib[key])
-                element.set(key, renamed)
+    for element, key in referring:
+        renamed = _REFERENCE.sub(lambda m: f"#{new[m[1]]}", element.attrib[key])
+        element.set(key, renamed)
 
 
 def _unwrap_groups(root: ElementTree.Element) -> None:

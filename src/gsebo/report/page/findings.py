@@ -1,6 +1,6 @@
 """What the tables say, in sentences whose every figure is computed."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from statistics import mean
 
@@ -10,11 +10,7 @@ from gsebo.report.tables.entry import Entry, entries
 
 
 def findings(known: Mapping[str, Evidence]) -> list[str]:
-    """Sum up what is stored, one sentence for each recipe that has enough of it.
-
-    Args:
-        known: What is stored, by the name of the recipe.
-    """
+    """Sum up what is stored, by recipe, in sentences for all that have enough of it."""
     makers: tuple[tuple[str, Callable[[Evidence], str | None]], ...] = (
         ("table1", _against_vanilla),
         ("table1", _against_paper),
@@ -27,33 +23,24 @@ def findings(known: Mapping[str, Evidence]) -> list[str]:
 
 
 def _against_vanilla(evidence: Evidence) -> str | None:
-    found = entries(evidence)
-    pairs = [
-        (entry, entry.vanilla.mean)
-        for entry in _of_gsebo(found.values())
-        if entry.vanilla is not None
-    ]
-    gained = [entry.ours.mean - plain for entry, plain in pairs if entry.ours]
+    gained, sure, printed = [], [], []
+    for entry, plain in _of_gsebo(evidence, beside="vanilla"):
+        if entry.ours is None or entry.vanilla is None:
+            continue
+        gained.append(entry.ours.mean - entry.vanilla.mean)
+        if entry.significant:
+            sure.append(gained[-1] > 0)
+        if entry.paper and plain and plain.paper:
+            printed.append(entry.paper[0] - plain.paper[0])
     if not gained:
         return None
     better = sum(one > 0 for one in gained)
-    sure = [
-        one for (entry, _), one in zip(pairs, gained, strict=True) if entry.significant
-    ]
-    sure_better = sum(one > 0 for one in sure)
-    sentence = (
+    return (
         f"GSEBO is more accurate than the plain network in {better} of {len(gained)} "
-        f"places, significantly in {sure_better}, and significantly less accurate in "
-        f"{len(sure) - sure_better}; its mean gain is {mean(gained):+.1f} points"
+        f"places, significantly in {sum(sure)}, and significantly less accurate in "
+        f"{len(sure) - sum(sure)}; its mean gain is {mean(gained):+.1f} "
+        f"points{f' (paper {mean(printed):+.1f})' if printed else ''}."
     )
-    printed = [
-        entry.paper[0] - plain.paper[0]
-        for entry, _ in pairs
-        if entry.paper
-        and (plain := found.get(replace(entry.cell, method="vanilla")))
-        and plain.paper
-    ]
-    return sentence + (f" (paper {mean(printed):+.1f})." if printed else ".")
 
 
 def _against_paper(evidence: Evidence) -> str | None:
@@ -72,13 +59,10 @@ def _against_paper(evidence: Evidence) -> str | None:
 
 
 def _against_labels(evidence: Evidence) -> str | None:
-    found = entries(evidence)
     lost = [
         other.ours.mean > entry.ours.mean
-        for entry in _of_gsebo(found.values())
-        if (other := found.get(replace(entry.cell, method="train_val")))
-        and other.ours
-        and entry.ours
+        for entry, other in _of_gsebo(evidence, beside="train_val")
+        if entry.ours and other and other.ours
     ]
     if not lost:
         return None
@@ -91,7 +75,7 @@ def _against_labels(evidence: Evidence) -> str | None:
 def _under_noise(evidence: Evidence) -> str | None:
     dataset, noise = gain_place()
     parts = []
-    for entry in _of_gsebo(entries(evidence).values()):
+    for entry, _ in _of_gsebo(evidence):
         here = (entry.cell.dataset, entry.cell.noise) == (dataset, noise)
         if not here or entry.gain is None:
             continue
@@ -107,32 +91,36 @@ def _under_noise(evidence: Evidence) -> str | None:
 
 
 def _edges(evidence: Evidence) -> str | None:
-    ratios: dict[str, list[float]] = {"within": [], "between": []}
+    within, between = [], []
     for cell, results in evidence.results.items():
         groups = edge_groups(results)
-        if not cell.noise and ratios.keys() <= groups.keys():
-            for name, values in ratios.items():
-                values.append(groups[name].ratio.mean)
-    if not ratios["within"]:
+        if not cell.noise and {"within", "between"} <= groups.keys():
+            within.append(groups["within"].ratio.mean)
+            between.append(groups["between"].ratio.mean)
+    if not within:
         return None
-    lower = sum(
-        between < within
-        for within, between in zip(ratios["within"], ratios["between"], strict=True)
-    )
+    lower = sum(b < w for w, b in zip(within, between, strict=True))
     return (
-        "Without false edges, edges within classes end at "
-        f"{mean(ratios['within']):.3f} times their start on average and edges between "
-        f"classes at {mean(ratios['between']):.3f}; the latter are weaker in {lower} "
-        f"of {len(ratios['within'])} places."
+        f"Without false edges, edges within classes end at {mean(within):.3f} times "
+        f"their start on average and edges between classes at {mean(between):.3f}; the "
+        f"latter are weaker in {lower} of {len(within)} places."
     )
 
 
 def _percent(number: float) -> str:
-    text = f"{number:+.1f}\N{NO-BREAK SPACE}%"
-    return text.replace("-", "\N{MINUS SIGN}")
+    return f"{number:+.1f}\N{NO-BREAK SPACE}%".replace("-", "\N{MINUS SIGN}")
 
 
-def _of_gsebo(found: Iterable[Entry]) -> list[Entry]:
-    """Entries of GSEBO that are stored, without those of another setting."""
-    own = (one for one in found if one.cell.method == "gsebo" and not one.cell.setting)
-    return [one for one in own if one.ours]
+def _of_gsebo(
+    evidence: Evidence, beside: str = "vanilla"
+) -> list[tuple[Entry, Entry | None]]:
+    """Entries of GSEBO that are stored, without those of another setting.
+
+    Beside each, that of another method in the same place.
+    """
+    found = entries(evidence)
+    return [
+        (entry, found.get(replace(cell, method=beside)))
+        for cell, entry in found.items()
+        if cell.method == "gsebo" and not cell.setting and entry.ours
+    ]

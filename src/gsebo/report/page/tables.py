@@ -1,6 +1,6 @@
 """Tables of the page: what `gsebo show` prints, with what the filter has to know."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
@@ -8,34 +8,32 @@ from markupsafe import Markup, escape
 from gsebo.data import level_in_words, noise_parts
 from gsebo.experiments import Cell
 from gsebo.experiments.expand import setting_in_words
-from gsebo.report.evidence import Evidence, Outline
+from gsebo.report.evidence import Evidence, Outline, Summary
 from gsebo.report.figures.drawing import Tags
-from gsebo.report.formats.style import Style, written
+from gsebo.report.formats import Style
 from gsebo.report.names import backbone_title, dataset_title, method_title
 from gsebo.report.tables.entry import entries
-from gsebo.report.tables.summary import Summary
 from gsebo.report.tables.table import Content, Missing, Table, Value
 
 _SHORT = 8
+_STYLE = Style(
+    escape=lambda text: str(escape(text)),
+    bold=lambda text: f"<b>{text}</b>",
+    star="<sup>*</sup>",
+    minus="\N{MINUS SIGN}",
+)
 
 
 @dataclass(frozen=True)
 class CellTrials:
-    """The trials of one cell.
-
-    Attributes:
-        anchor: Name of its place in the page.
-        cell: The cell.
-        chosen: Network and parameters that a search took, in words.
-        ours: Mean and spread of what is stored.
-        seeds: Of the finished trials, in words.
-        ids: First letters of their names.
-    """
+    """The trials of one cell, and the name of their place in the page."""
 
     anchor: str
     cell: Cell
+    # Network and parameters that a search took, in words.
     chosen: str
     ours: Summary | None
+    # Of the finished trials, in words, and the first letters of their names.
     seeds: str
     ids: tuple[str, ...]
 
@@ -76,57 +74,33 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def _chosen(evidence: Evidence, cell: Cell) -> str:
-    for place, choice in evidence.plan.choices.items():
-        same = (place.method, place.row, place.dataset, place.setting) == (
-            cell.method,
-            cell.row,
-            cell.dataset,
-            cell.setting,
-        )
-        if same:
-            taken = choice.taken
-            network = {} if taken.backbone == cell.row else {"backbone": taken.backbone}
-            return setting_in_words(network | taken.parameters)
-    return ""
-
-
-_STYLE = Style(
-    escape=lambda text: str(escape(text)),
-    bold=lambda text: f"<b>{text}</b>",
-    star="<sup>*</sup>",
-    minus="\N{MINUS SIGN}",
-)
-_OWN = ("", "ours")
+    choice = evidence.plan.choices.get(
+        Cell(cell.method, cell.row, cell.dataset, setting=cell.setting)
+    )
+    if choice is None:
+        return ""
+    taken = choice.taken
+    network = {} if taken.backbone == cell.row else {"backbone": taken.backbone}
+    return setting_in_words(network | taken.parameters)
 
 
 @dataclass(frozen=True)
 class PageCell:
-    """One content.
-
-    Attributes:
-        html: The text.
-        kind: ``"text"``, ``"number"``, ``"better"``, ``"worse"`` or ``"missing"``.
-        tags: What its column is about.
-        anchor: Where its trials are listed, or empty.
-        first: Whether it is the first of its group of columns.
-    """
+    """One content, and where its trials are listed, if they are."""
 
     html: Markup
+    # "text", "number", "better", "worse" or "missing".
     kind: str
+    # What its column is about.
     tags: Tags
     anchor: str
+    # Whether it is the first of its group of columns.
     first: bool
 
 
 @dataclass(frozen=True)
 class PageRow:
-    """One line.
-
-    Attributes:
-        labels: What it is about.
-        cells: Its contents.
-        tags: What it is about, for the filter.
-    """
+    """One line."""
 
     labels: tuple[str, ...]
     cells: tuple[PageCell, ...]
@@ -135,14 +109,7 @@ class PageRow:
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table.
-
-    Attributes:
-        table: Its headings.
-        group_tags: What the groups of its columns are about.
-        tags: What all of it is about.
-        rows: The lines.
-    """
+    """A table, and what it and the groups of its columns are about."""
 
     table: Table
     group_tags: tuple[Tags, ...]
@@ -150,25 +117,17 @@ class PageTable:
     rows: tuple[PageRow, ...]
 
 
-def page_table(table: Table, plan: Outline, trials: list[CellTrials]) -> PageTable:
-    """Make a table ready for the page.
-
-    Args:
-        table: What is to be shown.
-        plan: The names that its recipe has.
-        trials: Where the trials of its cells are listed.
-    """
-    datasets = {dataset_title(name): name for name in plan.datasets}
-    groups = tuple(_datasets(datasets, group.title) for group in table.groups)
-    whole = Tags(datasets=(table.dataset,) if table.dataset else ())
-    if len(plan.datasets) == 1:
-        whole = Tags(datasets=plan.datasets)
-    anchors: dict[tuple[str, ...], str] = {
-        (*_titles(one), place): one.anchor
-        for one in trials
-        if table.dataset in ("", one.cell.dataset) and _has_noise(table, one)
-        for place in (dataset_title(one.cell.dataset), level_in_words(one.cell.noise))
-    }
+def page_table(
+    table: Table, plan: Outline, trials: Sequence[CellTrials] = ()
+) -> PageTable:
+    """Make a table of a recipe ready for the page, with links to its trials."""
+    groups = tuple(
+        Tags(datasets=_named(plan.datasets, dataset_title, group.title))
+        for group in table.groups
+    )
+    datasets = (table.dataset,) if table.dataset else ()
+    whole = Tags(datasets=plan.datasets if len(plan.datasets) == 1 else datasets)
+    anchors = _anchors(table, trials)
     rows = []
     for row in table.rows:
         named = dict(zip(table.labels, row.labels, strict=True))
@@ -177,11 +136,30 @@ def page_table(table: Table, plan: Outline, trials: list[CellTrials]) -> PageTab
         contents = iter(row.contents)
         for group, tags in zip(table.groups, groups, strict=True):
             for place, heading in enumerate(group.columns):
-                anchor = anchors.get((*key, group.title), "") if heading in _OWN else ""
+                linked = heading in ("", "ours")
+                anchor = anchors.get((*key, group.title), "") if linked else ""
                 cell = _cell(next(contents), heading, tags, anchor, place == 0)
                 cells.append(cell)
-        rows.append(PageRow(row.labels, tuple(cells), _row_tags(named, plan)))
+        about = Tags(
+            _named(plan.methods, method_title, named.get("method")),
+            _named(plan.rows, backbone_title, named.get("network")),
+            _named(plan.datasets, dataset_title, named.get("dataset")),
+        )
+        rows.append(PageRow(row.labels, tuple(cells), about))
     return PageTable(table, groups, whole, tuple(rows))
+
+
+def _anchors(table: Table, trials: Sequence[CellTrials]) -> dict[tuple[str, ...], str]:
+    """Where the trials of a network, method, setting and column are listed."""
+    found: dict[tuple[str, ...], str] = {}
+    for one in trials:
+        cell = one.cell
+        other_noise = cell.noise and table.noise not in ("", noise_parts(cell.noise)[0])
+        if table.dataset in ("", cell.dataset) and not other_noise:
+            key = (backbone_title(cell.row), method_title(cell.method), cell.setting)
+            for column in (dataset_title(cell.dataset), level_in_words(cell.noise)):
+                found[*key, column] = one.anchor
+    return found
 
 
 def _cell(
@@ -194,35 +172,11 @@ def _cell(
         # As it is shown: what is rounded to nothing is neither.
         sign = round(content.mean, 1)
         kind = "worse" if sign < 0 else "better" if sign > 0 else "number"
-    # `written` escapes whatever is not one of the signs above.
-    return PageCell(Markup(written(content, _STYLE)), kind, tags, anchor, first)
+    # The style escapes whatever is not one of its signs.
+    return PageCell(Markup(_STYLE.write(content)), kind, tags, anchor, first)
 
 
-def _has_noise(table: Table, trials: CellTrials) -> bool:
-    noise = trials.cell.noise
-    return not noise or table.noise in ("", noise_parts(noise)[0])
-
-
-def _titles(trials: CellTrials) -> tuple[str, str, str]:
-    cell = trials.cell
-    return backbone_title(cell.row), method_title(cell.method), cell.setting
-
-
-def _datasets(titles: Mapping[str, str], title: str) -> Tags:
-    return Tags(datasets=(titles[title],)) if title in titles else Tags()
-
-
-def _row_tags(named: Mapping[str, str], plan: Outline) -> Tags:
-    return Tags(
-        methods=tuple(
-            name for name in plan.methods if method_title(name) == named.get("method")
-        ),
-        backbones=tuple(
-            name for name in plan.rows if backbone_title(name) == named.get("network")
-        ),
-        datasets=tuple(
-            name
-            for name in plan.datasets
-            if dataset_title(name) == named.get("dataset")
-        ),
-    )
+def _named(
+    names: Iterable[str], title: Callable[[str], str], wanted: str | None
+) -> tuple[str, ...]:
+    return tuple(name for name in names if title(name) == wanted)

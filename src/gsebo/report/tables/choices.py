@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 
 from gsebo.errors import InvalidInput
-from gsebo.experiments import Cell, SearchChoice, TrialBlock
+from gsebo.experiments import Cell, TrialBlock
 from gsebo.experiments.expand import places, setting_in_words
 from gsebo.experiments.tuning import ScoredCandidate
 from gsebo.report.evidence import Evidence
@@ -40,36 +40,26 @@ def choices_sheet(evidence: Evidence) -> Sheet:
             f"choices of the recipe {recipe.name!r} asked for; it leaves none to a "
             "search."
         )
-    settings = any(cell.setting for _, cell, _ in chosen)
-    labels = ("network", "method", "setting", "dataset")
-    kept = [place for place in range(4) if settings or place != 2]
     rows = []
     for _, cell, ranking in chosen:
-        words = (
-            backbone_title(cell.row),
-            method_title(cell.method),
-            cell.setting,
-            dataset_title(cell.dataset),
-        )
+        names = (backbone_title(cell.row), method_title(cell.method), cell.setting)
         contents = (*_described(cell, ranking, 0), *_described(cell, ranking, 1))
-        rows.append(Row(tuple(words[place] for place in kept), contents))
+        rows.append(Row((*names, dataset_title(cell.dataset)), contents))
+    columns = ("parameters", "accuracy")
     table = Table(
         title="",
-        labels=tuple(labels[place] for place in kept),
-        groups=(
-            ColumnGroup("taken", ("parameters", "accuracy")),
-            ColumnGroup("runner-up", ("parameters", "accuracy")),
-        ),
+        labels=("network", "method", "setting", "dataset"),
+        groups=(ColumnGroup("taken", columns), ColumnGroup("runner-up", columns)),
         rows=tuple(rows),
     )
     return Sheet(
         title=f"{recipe.title}: what was chosen",
         about="",
-        tables=(table,),
+        tables=(table.without_empty("setting"),),
         notes=_NOTES,
         facts={"recipe": recipe.name, "missing": evidence.missing},
         kind="choices",
-        records=tuple(_record(evidence, *one) for one in chosen),
+        records=tuple(_record(recipe.name, *one) for one in chosen),
     )
 
 
@@ -84,17 +74,12 @@ def _chosen(
         for method, row, dataset in places(block):
             cell = Cell(method, row, dataset, setting=block.label)
             choice = evidence.plan.choices.get(cell)
-            alone = choice is not None and choice.tried[0].seeds == 0
+            tried = choice.tried if choice else ()
+            alone = choice is not None and tried[0].seeds == 0
             if cell not in listed and not alone:
                 listed.add(cell)
-                yield block, cell, _ranking(choice)
-
-
-def _ranking(choice: SearchChoice | None) -> list[ScoredCandidate]:
-    if choice is None:
-        return []
-    # The sort is stable, so that of equals the first stays first, as is taken.
-    return sorted(choice.tried, key=lambda one: -one.score)
+                # The sort is stable: of equals the first stays first, as is taken.
+                yield block, cell, sorted(tried, key=lambda one: -one.score)
 
 
 def _described(
@@ -110,10 +95,10 @@ def _described(
 
 
 def _record(
-    evidence: Evidence, block: TrialBlock, cell: Cell, ranking: list[ScoredCandidate]
+    recipe: str, block: TrialBlock, cell: Cell, ranking: list[ScoredCandidate]
 ) -> dict[str, object]:
     record: dict[str, object] = {
-        "recipe": evidence.recipe.name,
+        "recipe": recipe,
         "search": block.tuned_by,
         "method": cell.method,
         "row": cell.row,
@@ -122,13 +107,11 @@ def _record(
         "candidates": len(ranking),
     }
     for rank, name in enumerate(("taken", "runner_up")):
-        tried = ranking[rank] if rank < len(ranking) else None
-        record |= {
-            f"{name}_network": tried.candidate.backbone if tried else None,
-            f"{name}_parameters": json.dumps(tried.candidate.parameters)
-            if tried
-            else None,
-            f"{name}_accuracy": 100 * tried.score if tried else None,
-            f"{name}_seeds": tried.seeds if tried else None,
-        }
+        values: tuple[object, ...] = (None,) * 4
+        if rank < len(ranking):
+            tried = ranking[rank]
+            network, parameters = tried.candidate.backbone, tried.candidate.parameters
+            values = (network, json.dumps(parameters), 100 * tried.score, tried.seeds)
+        names = ("network", "parameters", "accuracy", "seeds")
+        record |= {f"{name}_{k}": v for k, v in zip(names, values, strict=True)}
     return record

@@ -1,19 +1,23 @@
 """What is known about each cell of a recipe: the one source of every figure shown."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 from statistics import mean
 
-from gsebo.experiments import Candidate, Cell, Result
+import numpy as np
+
+from gsebo.experiments import Candidate, Cell
 from gsebo.experiments.expand import block_trials, places
-from gsebo.report.evidence import Evidence
+from gsebo.report.evidence import Evidence, Summary
 from gsebo.report.names import published_figure
-from gsebo.report.tables.summary import Summary, paired_p_value
 
 SIGNIFICANT = 0.05
 """Differences with a smaller p-value are marked."""
 
 _REFERENCE = "vanilla"
+_EXACT_UP_TO = 16
+_DRAWS = 100_000
 
 
 @dataclass(frozen=True)
@@ -67,22 +71,31 @@ class Entry:
 def entries(evidence: Evidence) -> dict[Cell, Entry]:
     """The figures of every cell, in the recipe's order, stored or not."""
     trials = evidence.plan.cells()
-    tested = not evidence.recipe.is_search
     found: dict[Cell, Entry] = {}
     for cell in _cells(evidence):
+        results = evidence.results.get(cell, {}).values()
         accuracies = evidence.accuracies(cell)
-        reference = _reference(cell, trials.keys()) if tested else None
-        others = evidence.accuracies(reference) if reference else {}
-        networks = dict.fromkeys(trial.backbone for trial in trials.get(cell, ()))
-        entry = Entry(
+        others: dict[int, float] = {}
+        if cell.method != _REFERENCE and not evidence.recipe.is_search:
+            # Vanilla in the same place, with the same setting if there is one.
+            same = replace(cell, method=_REFERENCE)
+            reference = same if same in trials else replace(same, setting="")
+            others = evidence.accuracies(reference)
+        place = (cell.row, cell.method, cell.dataset)
+        printed = published_figure(evidence.recipe.name, *place)
+        peaks = (one.peak_memory_bytes for one in results)
+        found[cell] = Entry(
             cell,
-            networks=tuple(networks),
-            paper=_printed(evidence, cell),
+            tuple(dict.fromkeys(trial.backbone for trial in trials.get(cell, ()))),
+            paper=None if cell.noise else printed,
             ours=Summary.of(accuracies),
             vanilla=Summary.of(others),
             p_vanilla=paired_p_value(accuracies, others),
+            val_accuracy=_mean((one.val_accuracy for one in results), 100),
+            best_step=_mean(one.best_step for one in results),
+            seconds=_mean(one.seconds for one in results),
+            peak_memory_bytes=max((b for b in peaks if b is not None), default=None),
         )
-        found[cell] = _with_costs(entry, list(evidence.results.get(cell, {}).values()))
     return found
 
 
@@ -99,32 +112,30 @@ def _cells(evidence: Evidence) -> Iterator[Cell]:
                 yield planned.cell
 
 
-def _reference(cell: Cell, cells: Collection[Cell]) -> Cell | None:
-    """Vanilla in the same place, with the same setting if there is one."""
-    if cell.method == _REFERENCE:
+def _mean(values: Iterable[float | None], factor: int = 1) -> float | None:
+    known = [one for one in values if one is not None]
+    return factor * mean(known) if known else None
+
+
+def paired_p_value(
+    ours: Mapping[int, float], others: Mapping[int, float]
+) -> float | None:
+    """Probability of a mean difference as large, if signs were tossed for each seed.
+
+    The paired permutation test, two-sided: exact up to 16 seeds, beyond by 100000
+    draws. ``None`` where fewer than two seeds are in both.
+    """
+    seeds = sorted(ours.keys() & others.keys())
+    if len(seeds) < 2:
         return None
-    same = replace(cell, method=_REFERENCE)
-    plain = replace(same, setting="")
-    return next((one for one in (same, plain) if one in cells), None)
-
-
-def _printed(evidence: Evidence, cell: Cell) -> tuple[float, float] | None:
-    if cell.noise:
-        return None
-    return published_figure(evidence.recipe.name, cell.row, cell.method, cell.dataset)
-
-
-def _with_costs(entry: Entry, results: list[Result]) -> Entry:
-    scores = [one.val_accuracy for one in results if one.val_accuracy is not None]
-    steps = [one.best_step for one in results if one.best_step is not None]
-    seconds = [one.seconds for one in results if one.seconds is not None]
-    peaks = [
-        one.peak_memory_bytes for one in results if one.peak_memory_bytes is not None
-    ]
-    return replace(
-        entry,
-        val_accuracy=100 * mean(scores) if scores else None,
-        best_step=mean(steps) if steps else None,
-        seconds=mean(seconds) if seconds else None,
-        peak_memory_bytes=max(peaks, default=None),
-    )
+    differences = np.array([ours[seed] - others[seed] for seed in seeds])
+    exact = len(seeds) <= _EXACT_UP_TO
+    if exact:
+        signs = np.array(list(product((1, -1), repeat=len(seeds))))
+    else:
+        signs = np.random.default_rng(0).choice((1, -1), (_DRAWS, len(seeds)))
+    observed = abs(differences.sum())
+    # Sums of the same numbers in another order may differ in the last digit.
+    as_large = int((np.abs(signs @ differences) >= observed - 1e-9).sum())
+    # What was observed is one of the draws, so that none is impossible.
+    return as_large / len(signs) if exact else (as_large + 1) / (len(signs) + 1)

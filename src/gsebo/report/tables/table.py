@@ -1,40 +1,30 @@
 """What a table is, whatever it is written as: nothing here knows of results."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 
 @dataclass(frozen=True)
 class Value:
-    """A number in a table.
-
-    Attributes:
-        mean: The number.
-        std: Its standard deviation, if it is a mean.
-        seeds: Over how many it is, where that has to be said.
-        marked: Whether it gets the mark of significance.
-        best: Whether it is the best of its column and section.
-        signed: Whether a plus is written.
-        brackets: Another number to write behind it in brackets.
-    """
+    """A number in a table, the best of its column and section or not."""
 
     mean: float
     std: float | None = None
+    # Over how many it is, where that has to be said.
     seeds: int | None = None
+    # Whether it gets the mark of significance.
     marked: bool = False
     best: bool = False
+    # Whether a plus is written.
     signed: bool = False
+    # Another number to write behind it.
     brackets: float | None = None
 
 
 @dataclass(frozen=True)
 class Missing:
-    """A number that is not there yet.
-
-    Attributes:
-        brackets: Another number to write behind it in brackets.
-    """
+    """A number that is not there yet, with another to write behind it in brackets."""
 
     brackets: float | None = None
 
@@ -44,12 +34,7 @@ Content = Value | Missing | str
 
 @dataclass(frozen=True)
 class ColumnGroup:
-    """Columns that belong together.
-
-    Attributes:
-        title: Heading of all.
-        columns: Heading of each; a single empty one where the title says it all.
-    """
+    """Columns under one heading; a single empty one where the title says it all."""
 
     title: str
     columns: tuple[str, ...] = ("",)
@@ -57,13 +42,7 @@ class ColumnGroup:
 
 @dataclass(frozen=True)
 class Row:
-    """One line.
-
-    Attributes:
-        labels: What the line is about, one for each of the table's labels; lines with
-            the same first label are a section.
-        contents: One for each column of each group, in order.
-    """
+    """What a line is about, and one content for each column of each group."""
 
     labels: tuple[str, ...]
     contents: tuple[Content, ...]
@@ -71,21 +50,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Lines under headings.
-
-    Attributes:
-        title: What it shows, if there are several beside each other.
-        labels: Headings of the labels.
-        groups: Headings of the contents.
-        rows: The lines.
-        dataset: Name of the only dataset that it is about, if there is one.
-        noise: Kind of the noise whose levels are columns, if they are.
-    """
+    """Lines under headings; those with the same first label are a section."""
 
     title: str
+    # Headings of the rows' labels.
     labels: tuple[str, ...]
     groups: tuple[ColumnGroup, ...]
     rows: tuple[Row, ...]
+    # The only dataset that it is about, and the kind of noise whose levels are columns.
     dataset: str = ""
     noise: str = ""
 
@@ -101,25 +73,31 @@ class Table:
         found = [tuple(rows) for _, rows in groupby(self.rows, lambda r: r.labels[:1])]
         return found if len(found) < len(self.rows) else [self.rows]
 
+    def without_empty(self, label: str) -> "Table":
+        """The same without a label that is empty in all rows."""
+        place = self.labels.index(label)
+        if any(row.labels[place] for row in self.rows):
+            return self
+
+        def cut(labels: tuple[str, ...]) -> tuple[str, ...]:
+            return labels[:place] + labels[place + 1 :]
+
+        rows = tuple(Row(cut(row.labels), row.contents) for row in self.rows)
+        return replace(self, labels=cut(self.labels), rows=rows)
+
 
 @dataclass(frozen=True)
 class Sheet:
-    """Everything that is shown at once, laid out as tables and as plain records.
-
-    Attributes:
-        title: One line.
-        about: A few sentences.
-        tables: For people.
-        notes: How to read the tables.
-        facts: What holds for all records, for programs.
-        kind: What the records are, in one word.
-        records: For programs: numbers unrounded, the same names in each.
-    """
+    """Everything that is shown at once: tables for people, records for programs."""
 
     title: str
     about: str
     tables: tuple[Table, ...]
+    # How to read the tables.
     notes: tuple[str, ...]
+    # What holds for all records.
     facts: Mapping[str, object]
+    # What the records are, in one word.
     kind: str
+    # Numbers unrounded, the same names in each.
     records: tuple[Mapping[str, object], ...]

@@ -1,0 +1,88 @@
+"""Templates to one page of HTML that needs no other file and no network."""
+
+import base64
+import hashlib
+from collections.abc import Iterable
+from importlib.resources import files
+from itertools import groupby
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from gsebo.report.figures.drawing import Tags
+from gsebo.report.names import backbone_title, dataset_title, method_title
+from gsebo.report.page.tables import PageRow
+
+_FOLDER = "files"
+# What comes later may overrule what comes before.
+_STYLES = ("colours", "page", "filter", "figures", "tables", "narrow", "print")
+
+
+def render(template: str, **content: object) -> str:
+    """Fill a template that extends ``base.html``; style sheet and script are inside."""
+    css = "\n".join(_text(f"{name}.css") for name in _STYLES)
+    script = _text("page.js")
+    environment = Environment(
+        loader=PackageLoader("gsebo.report.page", _FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "code": _code,
+        "tags": _tags,
+        "method": method_title,
+        "backbone": backbone_title,
+        "dataset": dataset_title,
+        "sections": _sections,
+        "svg": Markup,
+    }
+    return environment.get_template(template).render(
+        content, css=Markup(css), script=Markup(script), policy=_policy(css, script)
+    )
+
+
+def _text(name: str) -> str:
+    return files("gsebo.report.page").joinpath(_FOLDER, name).read_text("utf-8")
+
+
+def _policy(css: str, script: str) -> str:
+    """Let the browser run this script and this style sheet, and load nothing."""
+
+    def digest(text: str) -> str:
+        found = hashlib.sha256(text.encode("utf-8")).digest()
+        return f"'sha256-{base64.b64encode(found).decode('ascii')}'"
+
+    return (
+        f"default-src 'none'; style-src {digest(css)}; script-src {digest(script)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _code(text: str) -> Markup:
+    """Escape a text; what stands between backticks is code."""
+    parts = (
+        Markup("<code>{}</code>").format(part) if number % 2 else escape(part)
+        for number, part in enumerate(text.split("`"))
+    )
+    return Markup("").join(parts)
+
+
+def _sections(rows: Iterable[PageRow]) -> list[tuple[str, list[PageRow]]]:
+    """Rows with the same first label together."""
+    return [(key, list(some)) for key, some in groupby(rows, lambda row: row.labels[0])]
+
+
+def _tags(tags: Tags) -> Markup:
+    """As attributes that the filter reads."""
+    kinds = (
+        ("method", tags.methods),
+        ("backbone", tags.backbones),
+        ("dataset", tags.datasets),
+    )
+    return Markup("").join(
+        Markup(' data-{}="{}"').format(kind, " ".join(names))
+        for kind, names in kinds
+        if names
+    )
