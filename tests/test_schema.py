@@ -9,7 +9,7 @@ import pytest
 from gsebo import InvalidInput
 from gsebo.errors import escaped
 from gsebo.files import checksum, read_bytes, require_regular
-from gsebo.schema import Count, Name, Record, json_as, read_json_as, read_toml_as
+from gsebo.schema import Count, Name, Record, json_as, read_toml_as
 
 
 class Thing(Record):
@@ -60,10 +60,9 @@ def test_toml_is_refused_in_one_sentence(text: str, tmp_path: Path) -> None:
         read_toml_as(Thing, path, "a thing")
 
 
-def test_what_is_sound_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "thing.json"
-    path.write_text('{"name": "a", "count": 2, "anything": {"b": [1.5, null]}}')
-    read = read_json_as(Thing, path, "a thing")
+def test_what_is_sound_is_read() -> None:
+    text = '{"name": "a", "count": 2, "anything": {"b": [1.5, null]}}'
+    read = json_as(Thing, text, "here", "a thing")
     assert (read.name, read.count, read.anything) == ("a", 2, {"b": [1.5, None]})
 
 

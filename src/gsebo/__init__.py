@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gsebo.data import apply_noise as apply_noise
     from gsebo.data import apply_split as apply_split
     from gsebo.data import generate_graph as generate_graph
-    from gsebo.data import load as load_data
+    from gsebo.data.datasets.load import load_data as load_data
     from gsebo.graph import Graph as Graph
     from gsebo.methods import BGCN as BGCN
     from gsebo.methods import GSEBO as GSEBO
@@ -51,44 +51,6 @@ if TYPE_CHECKING:
 
 # Before anything can import torch or numba.
 fix_code_paths()
-
-__all__ = [
-    "BGCN",
-    "GSEBO",
-    "IDGL",
-    "LDS",
-    "MAGNA",
-    "VGCN",
-    "AdaEdge",
-    "Amortised",
-    "Auto",
-    "Checkpoint",
-    "DropEdge",
-    "Frozen",
-    "GAugM",
-    "GAugO",
-    "Graph",
-    "InputWarning",
-    "InvalidInput",
-    "MLPControl",
-    "NeuralSparse",
-    "PTDNet",
-    "ProGNN",
-    "Retrain",
-    "SingleLevel",
-    "TrainVal",
-    "Vanilla",
-    "__version__",
-    "add_inter_class_edges",
-    "apply_noise",
-    "apply_split",
-    "check_hypergradient",
-    "generate_graph",
-    "load_data",
-    "load_model",
-    "reproducibility",
-    "set_reproducible",
-]
 
 # What needs torch is imported when it is first asked for: the command line must be
 # able to start, and reproducible mode to be asked for, before torch is loaded.

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from gsebo.errors import InvalidInput, escaped
 
@@ -32,21 +31,14 @@ _FEATURES = (
 )
 _NUMBA = {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": _FEATURES}
 
-# Idle OpenMP threads sleep: by default they spin, and where cores are short or shared
-# that slows a small fit down tenfold.
-_WAITING = {"OMP_WAIT_POLICY": "PASSIVE"}
-
-# One choice for each processor, wherever a matrix lies; only this one is free.
-_BY_PROCESSOR = {"MKL_CBWR": "AUTO"}
-
-_BY_DEFAULT = {"ATEN_CPU_CAPABILITY": "avx2"}
+_ATEN = {"ATEN_CPU_CAPABILITY": "avx2"}
 
 # MKL's only code that is the same on the processors of all makers.
 _SAME_EVERYWHERE = {
     "MKL_CBWR": "COMPATIBLE",
-    "ATEN_CPU_CAPABILITY": "avx2",
     "ONEDNN_MAX_CPU_ISA": "AVX2",
     "NUMBA_DISABLE_INTEL_SVML": "1",
+    **_ATEN,
     **_NUMBA,
 }
 
@@ -70,12 +62,17 @@ _MKL_CODES = {
 def fix_code_paths() -> None:
     """Fix what can still be fixed; the package calls this when it is imported."""
     _decided_waiting()
-    _set_if_free(_WAITING)
-    _set_if_free(_BY_PROCESSOR)
+    # Idle OpenMP threads sleep: by default they spin, and where cores are short or
+    # shared that slows a small fit down tenfold.
+    free = {"OMP_WAIT_POLICY": "PASSIVE"}
+    # One choice for each processor, wherever a matrix lies; no other costs nothing.
+    free["MKL_CBWR"] = "AUTO"
     if _has_needed():
-        _set_if_free(_BY_DEFAULT)
+        free |= _ATEN
         if not any(name in os.environ for name in _NUMBA):
-            _set_if_free(_NUMBA)
+            free |= _NUMBA
+    for name, value in free.items():
+        os.environ.setdefault(name, value)
     if os.environ.get(_ASKED) == "1" and _has_needed():
         os.environ.update(_SAME_EVERYWHERE)
     _tell_loaded_libraries()
@@ -106,11 +103,7 @@ def set_reproducible() -> None:
 
 
 def is_reproducible() -> bool:
-    """Whether reproducible mode was asked for.
-
-    Raises:
-        InvalidInput: If ``GSEBO_REPRODUCIBLE`` is set to something else than 0 or 1.
-    """
+    """Whether reproducible mode was asked for; what is neither 0 nor 1 is refused."""
     given = os.environ.get(_ASKED, "")
     if given not in ("", "0", "1"):
         raise InvalidInput(
@@ -177,11 +170,9 @@ def processor() -> str:
 
 def instructions() -> str:
     """The widest vectors that the processor has: ``"avx512"``, ``"avx2"``, ..."""
-    flags = _flags()
-    for flag, name in (("avx512f", "avx512"), ("avx2", "avx2"), ("sse4_2", "sse4_2")):
-        if flag in flags:
-            return name
-    return platform.machine() or "unknown"
+    names = {"avx512f": "avx512", "avx2": "avx2", "sse4_2": "sse4_2"}
+    known = (name for flag, name in names.items() if flag in _flags())
+    return next(known, platform.machine() or "unknown")
 
 
 @cache
@@ -218,11 +209,6 @@ def _has_needed() -> bool:
     return platform.machine() in ("x86_64", "AMD64") and _flags() >= _NEEDED
 
 
-def _set_if_free(variables: Mapping[str, str]) -> None:
-    for name, value in variables.items():
-        os.environ.setdefault(name, value)
-
-
 def _tell_loaded_libraries() -> None:
     """Pass on what was set to libraries that have read the variables already.
 
@@ -256,13 +242,11 @@ def _mkl_state() -> str:
     if ask is None:
         return "unknown"
     code = ask(_MKL_BRANCH)
-    names = {number: name for name, number in _MKL_CODES.items()}
-    return names.get(code, str(code))
+    return next((name for name, one in _MKL_CODES.items() if one == code), str(code))
 
 
 def _aten_state() -> str:
-    torch: Any = sys.modules["torch"]
-    return str(torch.backends.cpu.get_cpu_capability()).lower()
+    return str(sys.modules["torch"].backends.cpu.get_cpu_capability()).lower()
 
 
 def _numba_state() -> str:

@@ -23,31 +23,32 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _JSON_KEY, _CHECKSUM_KEY = "json", "sha256"
-_AT_ONCE = 2**22
 # Numbers that we write; safetensors knows others that torch cannot even compare.
 _KINDS = ("BOOL", "U8", "I8", "I16", "I32", "I64", "F16", "BF16", "F32", "F64")
 # What the header of a file that was made up may lead to.
-_UNREADABLE = (OSError, ValueError, LookupError, RuntimeError, TypeError, MemoryError)
+_MALFORMED = (OSError, ValueError, LookupError, RuntimeError, TypeError, MemoryError)
+_KINDS_OF_FILES = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 def require_regular(path: Path, what: str) -> os.stat_result:
     """Raise unless there is a plain file: a pipe would be waited for, for ever.
 
-    Args:
-        path: The file.
-        what: What it should be, for the message, for example "a model".
+    Here and below, ``what`` is what it should be, for the message: "a model".
     """
     try:
         found = path.stat()
     except (OSError, ValueError) as error:
-        reason = _why(error)
-        raise InvalidInput(
-            f"{escaped(str(path))} cannot be read ({reason}); expected {what}"
-        ) from error
+        raise _unreadable(path, what, error) from error
     if not stat.S_ISREG(found.st_mode):
+        kind = _KINDS_OF_FILES.get(stat.S_IFMT(found.st_mode), "no file")
         raise InvalidInput(
-            f"{escaped(str(path))} is {_kind_of(found.st_mode)}; expected a file "
-            f"that is {what}"
+            f"{escaped(str(path))} is {kind}; expected a file that is {what}"
         )
     return found
 
@@ -63,52 +64,32 @@ def read_bytes(path: Path, what: str, most: int) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InvalidInput(
-            f"{escaped(str(path))} cannot be read ({_why(error)}); expected {what}"
-        ) from error
+        raise _unreadable(path, what, error) from error
 
 
 def checksum(path: Path, what: str) -> str:
     """The sha256 of a plain file, read in pieces."""
     require_regular(path, what)
-    hasher = hashlib.sha256()
     try:
         with path.open("rb") as file:
-            while piece := file.read(_AT_ONCE):
-                hasher.update(piece)
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise InvalidInput(
-            f"{escaped(str(path))} cannot be read ({_why(error)}); expected {what}"
-        ) from error
-    return hasher.hexdigest()
+        raise _unreadable(path, what, error) from error
 
 
-def _why(error: OSError | ValueError) -> str:
-    if isinstance(error, OSError) and error.errno == errno.ENOENT:
-        return "there is no such file"
+def _unreadable(path: Path, what: str, error: OSError | ValueError) -> InvalidInput:
+    reason = escaped(str(error))
     if isinstance(error, OSError) and error.strerror:
-        return error.strerror.lower()
-    return escaped(str(error))
-
-
-def _kind_of(mode: int) -> str:
-    kinds = {
-        stat.S_IFDIR: "a folder",
-        stat.S_IFIFO: "a pipe",
-        stat.S_IFSOCK: "a socket",
-        stat.S_IFCHR: "a device",
-        stat.S_IFBLK: "a device",
-    }
-    return kinds.get(stat.S_IFMT(mode), "no file")
+        reason = error.strerror.lower()
+    if isinstance(error, OSError) and error.errno == errno.ENOENT:
+        reason = "there is no such file"
+    return InvalidInput(
+        f"{escaped(str(path))} cannot be read ({reason}); expected {what}"
+    )
 
 
 def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
-    """Write a file that is either the old one or the whole new one at any moment.
-
-    Args:
-        path: The file.
-        content: What it is to hold, whole or piece by piece.
-    """
+    """Write a file that is either the old one or the whole new one at any moment."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Not `mkstemp`: its files could be read by their owner only.
@@ -151,10 +132,6 @@ def read_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], Any]:
 
     Whatever differs from what was written is refused. What the tensors have to be is
     said with :func:`check_tensors`, and what the facts with a schema.
-
-    Args:
-        path: The file.
-        what: What it should be, for the error message, for example "a model".
     """
     require_regular(path, what)
     try:
@@ -167,7 +144,7 @@ def read_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], Any]:
         if found != _checksum_of(tensors, text):
             raise ValueError("its checksum is another one")
         return tensors, json.loads(text)
-    except (SafetensorError, *_UNREADABLE) as error:
+    except (SafetensorError, *_MALFORMED) as error:
         reason = escaped(" ".join(str(error).split()), longest=300)
         raise InvalidInput(
             f"{escaped(str(path))} is damaged or not {what} ({reason}); expected an "
@@ -178,15 +155,7 @@ def read_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], Any]:
 @final
 @dataclass(frozen=True)
 class Form:
-    """What a tensor of a file has to be.
-
-    Attributes:
-        dtype: Type of its numbers.
-        shape: Of the tensor.
-        low: The smallest number that it may hold.
-        high: What all its numbers are below.
-        may_be_infinite: Whether infinity stands for something.
-    """
+    """What a tensor of a file has to be, its numbers from ``low`` to below ``high``."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -216,25 +185,18 @@ def check_tensors(
 ) -> None:
     """Raise unless these are exactly the tensors that there should be.
 
-    Args:
-        tensors: From a file.
-        forms: What each has to be.
-        where: What they belong to, for the message.
+    ``where`` is what they belong to, for the message.
     """
-    reason = None
-    if missing := sorted(forms.keys() - tensors.keys()):
-        reason = f"it lacks {missing[0]}; expected it"
-    elif foreign := sorted(tensors.keys() - forms.keys()):
-        reason = f"it holds {foreign[0]}; expected no such tensor"
-    else:
-        for name, form in forms.items():
-            if found := form.contradicted_by(tensors[name]):
-                reason = f"{name} is {found}"
-                break
-    if reason:
+    missing, foreign = forms.keys() - tensors.keys(), tensors.keys() - forms.keys()
+    reasons = [f"it lacks {name}; expected it" for name in sorted(missing)]
+    reasons += [f"it holds {one}; expected no such tensor" for one in sorted(foreign)]
+    for name, form in forms.items():
+        if not reasons and (found := form.contradicted_by(tensors[name])):
+            reasons.append(f"{name} is {found}")
+    if reasons:
         raise InvalidInput(
             f"{escaped(where)} does not fit its own description: "
-            f"{escaped(reason, longest=300)}."
+            f"{escaped(reasons[0], longest=300)}."
         )
 
 

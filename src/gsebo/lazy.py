@@ -20,6 +20,8 @@ class _LazyPackage(ModuleType):
     """A package whose names are imported from their modules when first asked for."""
 
     def __getattr__(self, name: str) -> Any:
+        if name == "__all__":
+            return sorted(_places(self.__name__))
         if name in (places := _places(self.__name__)):
             setattr(self, name, value := imported(places[name]))
             return value
@@ -34,26 +36,23 @@ class _LazyPackage(ModuleType):
         super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
-        return sorted(vars(self).get("__all__", _places(self.__name__)))
+        return sorted(_places(self.__name__))
 
 
 def make_lazy(package: str) -> None:
-    """Let a package import its names when they are asked for.
+    """Let a package import its public names when they are asked for.
 
-    Its ``__init__`` lists them as imports for type checkers, under ``if
-    TYPE_CHECKING:``, each as ``from MODULE import NAME as PUBLIC_NAME``.
+    Its ``__init__`` lists them as ``from MODULE import NAME as PUBLIC_NAME``; what is
+    not to be imported with the package stands under ``if TYPE_CHECKING:``.
     """
     sys.modules[package].__class__ = _LazyPackage
 
 
 def imported(place: Any) -> Any:
-    """Import what has a name in a module.
+    """Import what is given as ``"MODULE:NAME"``, or give back the thing itself.
 
     >>> imported("math:floor")(2.5)
     2
-
-    Args:
-        place: ``"MODULE:NAME"``, or the thing itself.
     """
     if not isinstance(place, str):
         return place
@@ -62,15 +61,12 @@ def imported(place: Any) -> Any:
 
 
 class Registry(MutableMapping[str, T], Generic[T]):
-    """Things by name, each imported when it is asked for.
+    """Things by name, each imported when it is asked for if it is ``"MODULE:NAME"``.
 
     >>> rounding = Registry({"down": "math:floor"})
     >>> rounding["up"] = "math:ceil"
     >>> list(rounding), rounding["up"](2.5)
     (['down', 'up'], 3)
-
-    Args:
-        places: ``"MODULE:NAME"``, or the thing itself, by name.
     """
 
     def __init__(self, places: dict[str, str | T]) -> None:
@@ -132,6 +128,11 @@ def imports_in(body: list[ast.stmt]) -> dict[str, str]:
 
 @cache
 def _places(package: str) -> dict[str, str]:
-    """Module and name of everything that a package is to import lazily."""
-    conditional = (line for line in source_of(package).body if isinstance(line, ast.If))
-    return imports_in([line for block in conditional for line in block.body])
+    """Module and name of everything that a package imports ``as`` something."""
+    return {
+        alias.asname: f"{line.module}:{alias.name}"
+        for line in ast.walk(source_of(package))
+        if isinstance(line, ast.ImportFrom)
+        for alias in line.names
+        if alias.asname
+    }

@@ -20,13 +20,9 @@ def require_memory(
     what: str = "training",
     instead: str = "a smaller graph, fewer channels or replicas",
 ) -> None:
-    """Refuse what does not fit, in one sentence and before anything is allocated.
+    """Refuse what needs more bytes than are free, before anything is allocated.
 
-    Args:
-        needed: Bytes.
-        device: Where they would be.
-        what: What takes them, for the message.
-        instead: What would take fewer.
+    What takes them, and what would take fewer ``instead``, is for the message.
     """
     free = free_memory(device)
     if free is not None and needed > free:

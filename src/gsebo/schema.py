@@ -21,32 +21,26 @@ from gsebo.errors import InvalidInput, escaped
 from gsebo.files import read_bytes
 from gsebo.version import __version__
 
+# What fits on a disk, what is made one by one, and what random numbers begin with.
 Size = Annotated[int, Meta(ge=0, le=2**48)]
-"""Number of things that fit on a disk."""
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-"""Number of things that are made one by one."""
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-"""What random numbers begin with."""
 Share = Annotated[float, Meta(ge=0, le=1)]
-"""Part of a whole."""
 NotNegative = Annotated[float, Meta(ge=0)]
-"""Amount of something."""
-Name = Annotated[str, Meta(min_length=1, max_length=200)]
-"""Of a thing, not a text."""
-Text = Annotated[str, Meta(max_length=100_000)]
-"""A few sentences at most."""
+# Any number: JSON has no others, and TOML's are looked through.
 Finite = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float
-"""Any number: JSON has no others, and TOML's are looked through."""
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+# A few sentences at most.
+Text = Annotated[str, Meta(max_length=100_000)]
+# Of a table that is free to have any.
 Key = Annotated[str, Meta(max_length=200)]
-"""Of a table that is free to have any."""
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-"""Checksum of a file."""
 
 _Flat = None | bool | Finite | Text
 _Nested = _Flat | list[_Flat] | dict[Key, _Flat]
 _Deeper = _Flat | list[_Nested] | dict[Key, _Nested]
+# Of a parameter, which may have options, which may have options.
 Value = _Flat | list[_Deeper] | dict[Key, _Deeper]
-"""Of a parameter, which may have options, which may have options."""
 
 _LONGEST_TEXT = 64 * 2**20
 _DEEPEST = 32
@@ -63,31 +57,17 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 Kind = TypeVar("Kind")
 
 
-def read_json_as(kind: type[Kind], path: Path, what: str) -> Kind:
-    """Read a JSON file of ours.
-
-    Args:
-        kind: What it has to consist of.
-        path: The file.
-        what: What it should be, for the message, for example "a manifest".
-    """
-    return json_as(kind, read_bytes(path, what, _LONGEST_TEXT), f"{path}", what)
-
-
 def json_as(kind: type[Kind], text: bytes | str, where: str, what: str) -> Kind:
-    """Decode JSON.
+    """Decode JSON into what it has to consist of.
 
-    Args:
-        kind: What it has to consist of.
-        text: The JSON.
-        where: Where it comes from, for the message.
-        what: What it should be.
+    Here and below, ``where`` it comes from and ``what`` it should be, for example "a
+    manifest", are for the message.
     """
     try:
         content = msgspec.json.decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise _refused(where, what, f"no JSON, {_words(error)}") from error
-    return _checked(kind, content, where, what)
+    return plain_as(kind, content, where, what)
 
 
 def read_toml_as(kind: type[Kind], path: Path, what: str) -> Kind:
@@ -104,7 +84,7 @@ def toml_as(kind: type[Kind], text: bytes, where: str, what: str) -> Kind:
         content = tomllib.loads(plain)
     except (ValueError, RecursionError) as error:
         raise _refused(where, what, f"no TOML, {_words(error)}") from error
-    return _checked(kind, content, where, what)
+    return plain_as(kind, content, where, what)
 
 
 def sealed_json(content: dict[str, Any]) -> bytes:
@@ -113,21 +93,12 @@ def sealed_json(content: dict[str, Any]) -> bytes:
     return json.dumps(whole, indent=1, allow_nan=False).encode()
 
 
-def read_sealed(
-    path: Path, what: str, *, of_format: int, longest: int = _LONGEST_TEXT
-) -> dict[str, Any]:
+def read_sealed(path: Path, what: str, *, of_format: int) -> dict[str, Any]:
     """Read what :func:`sealed_json` gave, refuse it where it says anything else.
 
-    Args:
-        path: The file.
-        what: What it should be, for the message.
-        of_format: The only number that its ``format`` may be.
-        longest: Bytes that it may have.
-
-    Returns:
-        The content, still to be checked with :func:`plain_as`.
+    The content is still to be checked with :func:`plain_as`.
     """
-    text = read_bytes(path, what, longest)
+    text = read_bytes(path, what, _LONGEST_TEXT)
     content = json_as(dict[str, Any], text, f"{path}", what)
     require_format(content, of_format, f"{path}")
     if content.pop(_SEAL, None) != _seal(content):
@@ -138,13 +109,7 @@ def read_sealed(
 
 
 def require_format(content: Any, expected: int, where: str) -> None:
-    """Raise unless a file was written by a version that writes what this one reads.
-
-    Args:
-        content: What the file says.
-        expected: The only number that its ``format`` may be.
-        where: The file.
-    """
+    """Raise unless a file was written by a version that writes what this one reads."""
     found = content.get("format") if isinstance(content, dict) else None
     if type(found) is not int or found != expected:
         raise InvalidInput(
@@ -154,13 +119,8 @@ def require_format(content: Any, expected: int, where: str) -> None:
 
 
 def plain_as(kind: type[Kind], content: Any, where: str, what: str) -> Kind:
-    """Check plain objects that were decoded elsewhere."""
-    return _checked(kind, content, where, what)
-
-
-def _checked(kind: type[Kind], content: Any, where: str, what: str) -> Kind:
-    reason = _unsound(content, 0)
-    if reason:
+    """Check plain objects that were decoded already."""
+    if reason := _unsound(content, 0):
         raise _refused(where, what, reason)
     try:
         found = msgspec.convert(content, kind)
@@ -184,10 +144,7 @@ def _unknown_name(content: Any, found: Any) -> str | None:
         pairs = [(content[name], found[name]) for name in found]
     elif isinstance(found, list | tuple):
         pairs = list(zip(content, found, strict=True))
-    for inner, made in pairs:
-        if reason := _unknown_name(inner, made):
-            return reason
-    return None
+    return next(filter(None, (_unknown_name(*pair) for pair in pairs)), None)
 
 
 def _seal(content: dict[str, Any]) -> str:
@@ -206,16 +163,11 @@ def _unsound(content: Any, depth: int) -> str | None:
         return None if abs(content) < 2**63 else "a number beyond 64 bits"
     if content is None or isinstance(content, str):
         return None
-    if isinstance(content, dict):
-        inside = list(content.values())
-    elif isinstance(content, list | tuple):
-        inside = list(content)
-    else:
+    if not isinstance(content, dict | list | tuple):
         return f"a {type(content).__name__}, which no field takes"
-    for one in inside:
-        if reason := _unsound(one, depth + 1):
-            return reason
-    return None
+    inside = content.values() if isinstance(content, dict) else content
+    reasons = (_unsound(one, depth + 1) for one in inside)
+    return next(filter(None, reasons), None)
 
 
 def _words(error: BaseException) -> str:

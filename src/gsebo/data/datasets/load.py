@@ -179,6 +179,10 @@ def load(
     return data
 
 
+# What the package calls it, where no `data.` is in front.
+load_data = load
+
+
 @dataclass(frozen=True)
 class Verification:
     """Whether a dataset on this machine is the published one.
