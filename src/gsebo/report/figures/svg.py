@@ -15,54 +15,41 @@ from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-INK = "#000000"
-FAINT = "#b0b0b0"
+INK, FAINT = "#000000", "#b0b0b0"
 # The palette of Okabe and Ito.
-BLUE = "#0072b2"
-ORANGE = "#e69f00"
-GREEN = "#009e73"
-VERMILION = "#d55e00"
-PURPLE = "#cc79a7"
-SKY = "#56b4e9"
+BLUE, ORANGE, GREEN = "#0072b2", "#e69f00", "#009e73"
+VERMILION, PURPLE, SKY = "#d55e00", "#cc79a7", "#56b4e9"
 
 # The page's own style sheet sets the variables, lighter where the background is dark.
-COLOURS = {
-    INK: "currentColor",
-    FAINT: f"var(--grid, {FAINT})",
-    BLUE: f"var(--blue, {BLUE})",
-    ORANGE: f"var(--orange, {ORANGE})",
-    GREEN: f"var(--green, {GREEN})",
-    VERMILION: f"var(--vermilion, {VERMILION})",
-    PURPLE: f"var(--purple, {PURPLE})",
-    SKY: f"var(--sky, {SKY})",
+_VARIABLES = {
+    "grid": FAINT,
+    "blue": BLUE,
+    "orange": ORANGE,
+    "green": GREEN,
+    "vermilion": VERMILION,
+    "purple": PURPLE,
+    "sky": SKY,
 }
+COLOURS = {colour: f"var(--{name}, {colour})" for name, colour in _VARIABLES.items()}
+COLOURS[INK] = "currentColor"
 """What a colour of matplotlib's output becomes in the page."""
 
 _SETTINGS: dict[str, Any] = {
     "svg.fonttype": "none",
     "font.size": 12,
-    "axes.titlesize": 12,
-    "axes.labelsize": 12,
     "xtick.labelsize": 11,
     "ytick.labelsize": 11,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "text.color": INK,
     "axes.grid": True,
     "axes.grid.axis": "y",
     "grid.color": FAINT,
     "grid.linewidth": 0.6,
     "grid.alpha": 0.5,
     "axes.axisbelow": True,
-    "axes.linewidth": 0.8,
     "lines.linewidth": 1.8,
     "lines.markersize": 5.5,
     "lines.solid_capstyle": "butt",
-    "axes.unicode_minus": True,
 }
 # Natural width of a panel in pixels; on the page it grows and shrinks.
 _WIDTH = 320

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 
 from gsebo.data import NoiseSpec, level_in_words
 from gsebo.data.noise.registry import INTER_CLASS
@@ -17,22 +16,16 @@ from gsebo.report.evidence import (
     mean_curve,
     measured_by,
 )
-from gsebo.report.names import (
-    backbone_title,
-    dataset_title,
-    gain_place,
-    method_title,
-    published_gain,
-)
+from gsebo.report.names import dataset_title, gain_place, published_gain
 from gsebo.report.tables.entry import SIGNIFICANT, Entry, entries
 from gsebo.report.tables.table import (
     ColumnGroup,
     Content,
     Missing,
-    Row,
     Sheet,
     Table,
     Value,
+    lay_out,
 )
 
 # The two ways of all signs equal are 2 of 2^seeds.
@@ -117,52 +110,33 @@ def _table(
     levels: Sequence[NoiseSpec] = (),
 ) -> Table:
     """Lay entries out by dataset, or by levels of noise where there are some."""
+    beside = not brackets and any(entry.paper for entry in found.values())
+    headings = _BESIDE if beside else ("",)
     titles: dict[NoiseSpec, str] = {level: level_in_words(level) for level in levels}
     if not levels:
         titles = {cell.dataset: dataset_title(cell.dataset) for cell in found}
-    by_row: dict[tuple[str, str, str], dict[NoiseSpec, Entry]] = {}
+    # Means of each column and section, as they are shown: equal ones are equally good.
+    means: dict[tuple[str, NoiseSpec], list[str]] = {}
     for cell, entry in found.items():
-        line = by_row.setdefault((cell.row, cell.method, cell.setting), {})
-        line[cell.noise if levels else cell.dataset] = entry
-    beside = not brackets and any(entry.paper for entry in found.values())
-    rows = []
-    for network in dict.fromkeys(key[0] for key in by_row):
-        section = {key: line for key, line in by_row.items() if key[0] == network}
-        best = {place: _best(section.values(), place) for place in titles}
-        for (_, method, setting), line in section.items():
-            contents: list[Content] = []
-            for place in titles:
-                entry = line.get(place) or Entry(Cell(method, network, ""))
-                ours = _ours(entry, seeds, best[place], brackets)
-                paper = Value(*entry.paper) if entry.paper else Missing()
-                difference = _signed(entry.difference)
-                contents += [paper, ours, difference] if beside else [ours]
-            labels = (backbone_title(network), method_title(method), setting)
-            rows.append(Row(labels, tuple(contents)))
-    headings = _BESIDE if beside else ("",)
-    return Table(
-        title=title,
-        labels=("network", "method", "setting"),
-        groups=tuple(ColumnGroup(heading, headings) for heading in titles.values()),
-        rows=tuple(rows),
-    ).without_empty("setting")
+        if entry.ours:
+            place = (cell.row, cell.noise if levels else cell.dataset)
+            means.setdefault(place, []).append(f"{entry.ours.mean:.1f}")
+    rows = list(dict.fromkeys(cell.row for cell in found))
+    lines: dict[tuple[str, ...], dict[NoiseSpec, list[Content]]] = {}
+    for cell in sorted(found, key=lambda one: rows.index(one.row)):
+        entry, column = found[cell], cell.noise if levels else cell.dataset
+        rivals = means.get((cell.row, column), [])
+        best = max(rivals, key=float) if len(rivals) > 1 else None
+        ours = _ours(entry, seeds, best, brackets)
+        paper = Value(*entry.paper) if entry.paper else Missing()
+        line = lines.setdefault((cell.row, cell.method, cell.setting), {})
+        line[column] = [paper, ours, _signed(entry.difference)] if beside else [ours]
+    groups = {column: ColumnGroup(word, headings) for column, word in titles.items()}
+    labels = ("network", "method", "setting")
+    return lay_out(title, labels, groups, lines.items())
 
 
-def _best(
-    section: Iterable[Mapping[NoiseSpec, Entry]], place: NoiseSpec
-) -> float | None:
-    """The highest mean of a column, if there is something to compare it with."""
-    lines = (line[place].ours for line in section if place in line)
-    means = [_shown(ours.mean) for ours in lines if ours is not None]
-    return max(means) if len(means) > 1 else None
-
-
-def _shown(mean: float) -> float:
-    # Means that look the same are equally good.
-    return float(f"{mean:.1f}")
-
-
-def _ours(entry: Entry, seeds: int, best: float | None, brackets: bool) -> Content:
+def _ours(entry: Entry, seeds: int, best: str | None, brackets: bool) -> Content:
     paper = entry.paper[0] if entry.paper and brackets else None
     if entry.ours is None:
         return Missing(paper)
@@ -172,7 +146,7 @@ def _ours(entry: Entry, seeds: int, best: float | None, brackets: bool) -> Conte
         ours.std,
         seeds=ours.count if ours.count != seeds else None,
         marked=entry.significant,
-        best=_shown(ours.mean) == best,
+        best=f"{ours.mean:.1f}" == best,
         brackets=paper,
     )
 
@@ -187,34 +161,27 @@ def _gain_table(dataset: str, found: Iterable[Entry]) -> Table | None:
     The paper's stand beside them where it prints some; ``None`` where vanilla is not
     beside GSEBO.
     """
-    lines: dict[tuple[str, str], dict[int, float]] = {}
+    gains: dict[tuple[str, str], dict[int, float]] = {}
     for one in found:
         cell, level, gain = one.cell, one.cell.noise, one.gain
         if cell.method == "gsebo" and gain is not None and isinstance(level, int):
-            lines.setdefault((cell.row, cell.setting), {})[level] = gain
-    if not lines:
+            gains.setdefault((cell.row, cell.setting), {})[level] = gain
+    if not gains:
         return None
-    levels = sorted({level for line in lines.values() for level in line})
-    printed = {level for level in levels if (dataset, level) == gain_place()}
-    rows = []
-    for (network, setting), line in lines.items():
-        contents: list[Content] = []
-        for level in levels:
+    groups: dict[int, ColumnGroup] = {}
+    lines: dict[tuple[str, ...], dict[int, list[Content]]] = {}
+    for level in sorted({level for line in gains.values() for level in line}):
+        printed = (dataset, level) == gain_place()
+        groups[level] = ColumnGroup(str(level), _BESIDE if printed else ("",))
+        for (network, setting), line in gains.items():
             paper, ours = published_gain(network), line.get(level)
             difference = None if paper is None or ours is None else ours - paper
-            shown = (paper, ours, difference) if level in printed else (ours,)
-            contents += map(_signed, shown)
-        rows.append(Row((backbone_title(network), setting), tuple(contents)))
-    return Table(
-        title="Gain of GSEBO over vanilla, in percent of vanilla's accuracy",
-        labels=("network", "setting"),
-        groups=tuple(
-            ColumnGroup(str(level), _BESIDE if level in printed else ("",))
-            for level in levels
-        ),
-        rows=tuple(rows),
-        dataset=dataset,
-    ).without_empty("setting")
+            shown = (paper, ours, difference) if printed else (ours,)
+            contents = [_signed(figure) for figure in shown]
+            lines.setdefault((network, setting), {})[level] = contents
+    title = "Gain of GSEBO over vanilla, in percent of vanilla's accuracy"
+    labels = ("network", "setting")
+    return lay_out(title, labels, groups, lines.items(), dataset=dataset)
 
 
 _STRENGTHS = "Strength relative to the start, in percent"
@@ -244,31 +211,19 @@ def strength_tables(evidence: Evidence) -> list[Table]:
 
 
 def _strength_table(
-    title: str, found: dict[Cell, dict[str, PooledEdges]], groups: tuple[str, ...]
+    title: str, found: dict[Cell, dict[str, PooledEdges]], names: tuple[str, ...]
 ) -> Table:
-    columns: dict[str, None] = {}
-    lines: dict[tuple[str, str], dict[str, dict[str, PooledEdges]]] = {}
-    for cell, by_group in found.items():
+    groups: dict[str, ColumnGroup] = {}
+    lines: dict[tuple[str, ...], dict[str, list[Content]]] = {}
+    for cell, found_groups in found.items():
         noise, dataset = level_in_words(cell.noise), dataset_title(cell.dataset)
         column = noise if cell.noise else dataset
-        columns[column] = None
-        lines.setdefault((cell.row, cell.setting), {})[column] = by_group
-    rows = []
-    for (network, setting), line in lines.items():
-        contents: list[Content] = []
-        for column, group in product(columns, groups):
-            one = line.get(column, {}).get(group)
-            ratio = one and one.ratio
-            contents.append(
-                Value(100 * ratio.mean, 100 * ratio.std) if ratio else Missing()
-            )
-        rows.append(Row((backbone_title(network), setting), tuple(contents)))
-    return Table(
-        title=title,
-        labels=("network", "setting"),
-        groups=tuple(ColumnGroup(column, groups) for column in columns),
-        rows=tuple(rows),
-    ).without_empty("setting")
+        groups[column] = ColumnGroup(column, names)
+        ratios = (found_groups[n].ratio if n in found_groups else None for n in names)
+        lines.setdefault((cell.row, cell.setting), {})[column] = [
+            Value(100 * one.mean, 100 * one.std) if one else Missing() for one in ratios
+        ]
+    return lay_out(title, ("network", "setting"), groups, lines.items())
 
 
 _PLACES = (0.03, 0.1, 0.3, 1.0)
@@ -293,26 +248,25 @@ def curve_table(evidence: Evidence) -> Table | None:
     )
     if not longest:
         return None
+    headings = tuple(_COLUMNS.values())
     steps = [round(longest * place) for place in _PLACES]
-    rows = []
+    lines = []
     for cell, results in evidence.results.items():
-        curves = [mean_curve(results, name) for name in _COLUMNS]
-        contents: list[Content] = []
-        for step in steps:
-            for curve in curves:
+        line: dict[int, list[Content]] = {step: [] for step in steps}
+        for curve in (mean_curve(results, name) for name in _COLUMNS):
+            for step, contents in line.items():
                 contents.append(Missing())
                 if curve is not None and step <= curve[0][-1]:
                     at = int((curve[0] >= step).argmax())
                     contents[-1] = Value(100 * curve[1][at], 100 * curve[2][at])
-        words = (method_title(cell.method), dataset_title(cell.dataset), cell.setting)
-        rows.append(Row((backbone_title(cell.row), *words), tuple(contents)))
-    headings = tuple(_COLUMNS.values())
-    return Table(
-        title="After so many steps of the weights: training loss times 100, and "
+        lines.append(((cell.row, cell.method, cell.dataset, cell.setting), line))
+    return lay_out(
+        "After so many steps of the weights: training loss times 100, and "
         "accuracies in percent",
-        labels=("network", "method", "dataset", "setting"),
-        groups=tuple(ColumnGroup(str(step), headings) for step in steps),
-        rows=tuple(rows),
+        ("network", "method", "dataset", "setting"),
+        {step: ColumnGroup(str(step), headings) for step in steps},
+        lines,
+        optional="",
     )
 
 

@@ -8,16 +8,7 @@ from gsebo.experiments import Cell, TrialBlock
 from gsebo.experiments.expand import places, setting_in_words
 from gsebo.experiments.tuning import ScoredCandidate
 from gsebo.report.evidence import Evidence
-from gsebo.report.names import backbone_title, dataset_title, method_title
-from gsebo.report.tables.table import (
-    ColumnGroup,
-    Content,
-    Missing,
-    Row,
-    Sheet,
-    Table,
-    Value,
-)
+from gsebo.report.tables.table import ColumnGroup, Content, Sheet, Value, lay_out
 
 _NOTES = (
     "Accuracy in percent on the half of the validation nodes that scores candidates: "
@@ -40,22 +31,20 @@ def choices_sheet(evidence: Evidence) -> Sheet:
             f"choices of the recipe {recipe.name!r} asked for; it leaves none to a "
             "search."
         )
-    rows = []
+    groups = {
+        rank: ColumnGroup(title, ("parameters", "accuracy"))
+        for rank, title in enumerate(("taken", "runner-up"))
+    }
+    lines = []
     for _, cell, ranking in chosen:
-        names = (backbone_title(cell.row), method_title(cell.method), cell.setting)
-        contents = (*_described(cell, ranking, 0), *_described(cell, ranking, 1))
-        rows.append(Row((*names, dataset_title(cell.dataset)), contents))
-    columns = ("parameters", "accuracy")
-    table = Table(
-        title="",
-        labels=("network", "method", "setting", "dataset"),
-        groups=(ColumnGroup("taken", columns), ColumnGroup("runner-up", columns)),
-        rows=tuple(rows),
-    )
+        ranks = range(min(len(groups), len(ranking)))
+        line = {rank: _described(cell, ranking, rank) for rank in ranks}
+        lines.append(((cell.row, cell.method, cell.setting, cell.dataset), line))
+    table = lay_out("", ("network", "method", "setting", "dataset"), groups, lines)
     return Sheet(
         title=f"{recipe.title}: what was chosen",
         about="",
-        tables=(table.without_empty("setting"),),
+        tables=(table,),
         notes=_NOTES,
         facts={"recipe": recipe.name, "missing": evidence.missing},
         kind="choices",
@@ -85,8 +74,6 @@ def _chosen(
 def _described(
     cell: Cell, ranking: list[ScoredCandidate], rank: int
 ) -> tuple[Content, Content]:
-    if rank >= len(ranking):
-        return Missing(), Missing()
     tried = ranking[rank]
     networks = {one.candidate.backbone for one in ranking} | {cell.row}
     network = {"backbone": tried.candidate.backbone} if len(networks) > 1 else {}

@@ -1,8 +1,11 @@
 """What a table is, whatever it is written as: nothing here knows of results."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from itertools import groupby
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, groupby
+from typing import Any
+
+from gsebo.report.names import backbone_title, dataset_title, method_title
 
 
 @dataclass(frozen=True)
@@ -73,17 +76,38 @@ class Table:
         found = [tuple(rows) for _, rows in groupby(self.rows, lambda r: r.labels[:1])]
         return found if len(found) < len(self.rows) else [self.rows]
 
-    def without_empty(self, label: str) -> "Table":
-        """The same without a label that is empty in all rows."""
-        place = self.labels.index(label)
-        if any(row.labels[place] for row in self.rows):
-            return self
 
-        def cut(labels: tuple[str, ...]) -> tuple[str, ...]:
-            return labels[:place] + labels[place + 1 :]
+_TITLES = {"network": backbone_title, "method": method_title, "dataset": dataset_title}
 
-        rows = tuple(Row(cut(row.labels), row.contents) for row in self.rows)
-        return replace(self, labels=cut(self.labels), rows=rows)
+
+def lay_out(
+    title: str,
+    labels: tuple[str, ...],
+    groups: Mapping[Any, ColumnGroup],
+    lines: Collection[tuple[tuple[str, ...], Mapping[Any, Sequence[Content]]]],
+    *,
+    dataset: str = "",
+    optional: str = "setting",
+) -> Table:
+    """Make a table of lines: names for the labels, and contents by the keys of groups.
+
+    What a line has nothing for is missing; an optional label that none has is left out.
+    """
+    kept = [
+        place
+        for place, label in enumerate(labels)
+        if label != optional or any(names[place] for names, _ in lines)
+    ]
+    rows = []
+    for names, line in lines:
+        words = (_TITLES.get(labels[place], str)(names[place]) for place in kept)
+        contents = (
+            line.get(key, [Missing()] * len(group.columns))
+            for key, group in groups.items()
+        )
+        rows.append(Row(tuple(words), tuple(chain.from_iterable(contents))))
+    headings = tuple(labels[place] for place in kept)
+    return Table(title, headings, tuple(groups.values()), tuple(rows), dataset)
 
 
 @dataclass(frozen=True)
