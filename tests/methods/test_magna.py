@@ -6,9 +6,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 
 from gsebo import InvalidInput
-from gsebo.methods.baselines.magna import MAGNA, cosine
+from gsebo.methods.baselines.magna import MAGNA, MAGNANet, cosine
 from gsebo.methods.prepare import PreparedGraph
-from gsebo.nn import MAGNANet
 from gsebo.sparse import Noise
 
 from .examples import small_graph

@@ -9,11 +9,11 @@ from torch_geometric.data import Data
 
 from gsebo.graph import Topology
 from gsebo.graph.arrays import canonicalise
+from gsebo.methods.baselines.magna import MAGNANet
 from gsebo.nn.base import Backbone, Features
 from gsebo.nn.gat import GAT
 from gsebo.nn.gcn import GCN
 from gsebo.nn.jk import JKNet
-from gsebo.nn.magna import MAGNANet
 from gsebo.nn.mlp import MLP
 from gsebo.nn.sage import SAGE
 from gsebo.sparse import Pattern, SparseFeatures, make_features

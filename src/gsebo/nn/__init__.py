@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from gsebo.nn.gat import GAT as GAT
     from gsebo.nn.gcn import GCN as GCN
     from gsebo.nn.jk import JKNet as JKNet
-    from gsebo.nn.magna import MAGNANet as MAGNANet
     from gsebo.nn.mlp import MLP as MLP
     from gsebo.nn.pyg.adapter import PyGBackbone as PyGBackbone
     from gsebo.nn.pyg.adapter import gated as gated

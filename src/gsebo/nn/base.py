@@ -2,20 +2,82 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from itertools import pairwise
 from numbers import Integral
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from gsebo.errors import InvalidInput
-from gsebo.sparse import Noise, Pattern, SparseFeatures, dropout
+from gsebo.sparse import (
+    Noise,
+    Pattern,
+    SparseFeatures,
+    dropout,
+    row_expand,
+    row_sum,
+)
 
 Features = Tensor | SparseFeatures
 """Node features ``[nodes, channels]``, dense or sparse."""
 
 LayerStrengths = Callable[[int, Features], Tensor]
 """Strengths ``[entries]`` from the number of a layer and its input."""
+
+
+class Normalisation(NamedTuple):
+    """The vanilla propagation of a graph, and of a weighted graph.
+
+    With weights of one they are equal; without weights it takes no transpose.
+    """
+
+    of_graph: Callable[[Pattern, torch.dtype, Tensor | None], Tensor]
+    of_weights: Callable[[Pattern, Tensor, Tensor | None], Tensor]
+
+
+def symmetric_normalisation(
+    pattern: Pattern, dtype: torch.dtype, degree: Tensor | None = None
+) -> Tensor:
+    """1 / √(d_i d_j) at each entry, d = entries of the row, loops included."""
+    degree = pattern.row_counts if degree is None else degree
+    scale = degree.to(dtype).clamp(min=1).rsqrt()
+    return scale[pattern.row_of_entry] * scale[pattern.column_of_entry]
+
+
+def _weighted_symmetric(
+    pattern: Pattern, weights: Tensor, sums: Tensor | None
+) -> Tensor:
+    """w_ij / √(d_i d_j), d = sum of the weights of the row; 0 where that is 0."""
+    degree = row_sum(pattern, weights) if sums is None else sums
+    empty = degree == 0
+    # Not a clamp: its derivative would be infinite before it is cut off.
+    scale = degree.masked_fill(empty, 1).rsqrt().masked_fill(empty, 0)
+    return weights * row_expand(pattern, scale) * row_expand(pattern.T, scale)
+
+
+def _by_row(pattern: Pattern, dtype: torch.dtype, degree: Tensor | None) -> Tensor:
+    """1 / d_i at each entry, d = number of entries of the row."""
+    degree = pattern.row_counts if degree is None else degree
+    return degree.to(dtype).clamp(min=1).reciprocal()[pattern.row_of_entry]
+
+
+def _weighted_by_row(pattern: Pattern, weights: Tensor, sums: Tensor | None) -> Tensor:
+    """w_ij / d_i, d = sum of the weights of the row; 0 where that is 0."""
+    degree = row_sum(pattern, weights) if sums is None else sums
+    empty = degree == 0
+    scale = degree.masked_fill(empty, 1).reciprocal().masked_fill(empty, 0)
+    return weights * row_expand(pattern, scale)
+
+
+def _ones(pattern: Pattern, dtype: torch.dtype, degree: Tensor | None) -> Tensor:
+    return torch.ones(pattern.num_entries, dtype=dtype, device=pattern.device)
+
+
+SYMMETRIC = Normalisation(symmetric_normalisation, _weighted_symmetric)
+BY_ROW = Normalisation(_by_row, _weighted_by_row)
+UNCHANGED = Normalisation(_ones, lambda pattern, weights, sums: weights)
 
 
 class Backbone(nn.Module, ABC):
@@ -29,12 +91,15 @@ class Backbone(nn.Module, ABC):
         sums_messages: Whether strengths are used as they are, so that where only some
             of the edges are at hand, each has to stand for several. Attention that
             sums to one over what is there does so by itself.
+        normalisation: What strengths are at first. By default they are one, beside what
+            the network, by attention for example, does itself.
     """
 
     self_loops: bool = True
     traceable: bool = False
     sums_messages: bool = True
     num_propagations: int
+    normalisation: Normalisation = UNCHANGED
 
     def prepare(self, features: Features, pattern: Pattern, num_classes: int) -> None:
         """Get ready for a graph: make weights that wait for their input, if any do.
@@ -61,7 +126,6 @@ class Backbone(nn.Module, ABC):
             noise: Randomness of a training step, or ``None`` to evaluate.
         """
 
-    @abstractmethod
     def initial_strength(
         self, pattern: Pattern, degree: Tensor | None = None
     ) -> Tensor:
@@ -72,8 +136,10 @@ class Backbone(nn.Module, ABC):
             degree: Entries of each row, ``[nodes]``, where the pattern is only a part
                 of the graph; those of the pattern by default.
         """
+        floating = (p.dtype for p in self.parameters() if p.is_floating_point())
+        dtype = next(floating, torch.get_default_dtype())
+        return self.normalisation.of_graph(pattern, dtype, degree)
 
-    @abstractmethod
     def normalise(
         self, pattern: Pattern, weights: Tensor, sums: Tensor | None = None
     ) -> Tensor:
@@ -87,6 +153,43 @@ class Backbone(nn.Module, ABC):
             sums: Sum of the weights of each row, ``[..., nodes]``, where the pattern is
                 only a part of the graph; those of the pattern by default.
         """
+        return self.normalisation.of_weights(pattern, weights, sums)
+
+
+def strength_at(strengths: Tensor | LayerStrengths, number: int, h: Features) -> Tensor:
+    """Strengths ``[entries]`` of one layer, whose input is ``h``."""
+    if callable(strengths):
+        return strengths(number, h)
+    return strengths if strengths.dim() == 1 else strengths[number]
+
+
+@dataclass(eq=False, repr=False)
+class SizedBackbone(Backbone):
+    """A network that is made from its sizes; each option is a field.
+
+    Args:
+        in_channels: Number of features.
+        hidden_channels: Width of the hidden layers.
+        out_channels: Number of classes.
+        num_layers: Number of layers.
+        dropout: Rate of dropout before each layer.
+    """
+
+    in_channels: int
+    hidden_channels: int
+    out_channels: int
+    _: KW_ONLY
+    num_layers: int = 2
+    dropout: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self.num_propagations = self.num_layers
+
+    def sizes(self) -> list[tuple[int, int]]:
+        """Width before and after each layer."""
+        hidden = [self.hidden_channels] * (self.num_layers - 1)
+        return list(pairwise([self.in_channels, *hidden, self.out_channels]))
 
 
 class Layer(nn.Module, ABC):
@@ -109,22 +212,34 @@ class Layer(nn.Module, ABC):
         """Propagate ``h`` with one strength per entry, ``[entries]``."""
 
 
-class LayeredBackbone(Backbone):
+class LayeredBackbone(SizedBackbone):
     """A network of layers that follow each other.
 
     Attributes:
         layers: Each a :class:`Layer`.
         activation: Between two layers.
-        dropout: Rate of dropout before each layer.
         input_dropout: Whether there is dropout before the first layer too.
         joins_layers: Whether the read-out looks at more than the last layer.
     """
 
     layers: nn.ModuleList
     activation: Callable[[Tensor], Tensor]
-    dropout: float
     input_dropout: bool = True
     joins_layers: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.activation = torch.relu
+        sizes = enumerate(self.sizes())
+        self.layers = nn.ModuleList(self.layer(number, *size) for number, size in sizes)
+
+    @abstractmethod
+    def layer(self, number: int, in_channels: int, out_channels: int) -> Layer:
+        """Make one of the layers."""
+
+    def read_out(self, outputs: list[Tensor]) -> Tensor:
+        """Logits of each node from what the layers gave there, the last one last."""
+        return outputs[-1]
 
     def forward(
         self,
@@ -133,28 +248,13 @@ class LayeredBackbone(Backbone):
         strengths: Tensor | LayerStrengths | None = None,
         noise: Noise | None = None,
     ) -> Tensor:
-        """Return the logits, ``[nodes, classes]``."""
-        return self.read_out(self.outputs(features, pattern, strengths, noise))
-
-    @abstractmethod
-    def read_out(self, outputs: list[Tensor]) -> Tensor:
-        """Logits of each node from what the layers gave there, the last one last."""
-
-    def outputs(
-        self,
-        features: Features,
-        pattern: Pattern,
-        strengths: Tensor | LayerStrengths | None,
-        noise: Noise | None,
-    ) -> list[Tensor]:
-        """Run the layers; return what each of them gives, before the activation."""
         if strengths is None:
             strengths = self.initial_strength(pattern)
         outputs: list[Tensor] = []
         for number in range(len(self.layers)):
             given = outputs[-1] if outputs else features
             outputs.append(self.output(number, given, pattern, strengths, noise))
-        return outputs
+        return self.read_out(outputs)
 
     def output(
         self,
@@ -164,21 +264,13 @@ class LayeredBackbone(Backbone):
         strengths: Tensor | LayerStrengths,
         noise: Noise | None,
     ) -> Tensor:
-        """Run one layer; return what it gives, before the activation.
+        """Run one layer on what the one before gave, or the features.
 
-        Args:
-            number: Of the layer.
-            given: What the layer before gave; the features for the first.
-            pattern: As for :meth:`forward`.
-            strengths: As for :meth:`forward`.
-            noise: As for :meth:`forward`.
+        Both what it is given and what it gives are before the activation.
         """
         # Only features may be sparse, and they come first.
         h = self.activation(cast(Tensor, given)) if number else given
-        if callable(strengths):
-            strength = strengths(number, h)
-        else:
-            strength = strengths if strengths.dim() == 1 else strengths[number]
+        strength = strength_at(strengths, number, h)
         if number or self.input_dropout:
             h = dropout(h, self.dropout, noise, 2 * number)
         return cast(Tensor, self.layers[number](h, pattern, strength, noise))

@@ -1,5 +1,6 @@
 """Graph attention network (Veličković et al., ICLR 2018) with edge strengths."""
 
+from dataclasses import dataclass
 from typing import final
 
 import torch
@@ -30,22 +31,10 @@ def attend(
         e_ij = LeakyReLU(a_target · m_i + a_source · m_j),
         out_i = Σ_j dropout(softmax_j(e_ij)) s_ij m_j,
 
-    for each head with its own channels of the messages.
-
-    Args:
-        pattern: Positions of the entries, as many rows as columns.
-        strength: Of the entries, ``[entries]``.
-        message: ``[nodes, heads * channels]``.
-        attention: The weights ``a``, ``[heads, channels, 2]``: target, source.
-        slope: Of the leaky ReLU where its argument is negative.
-        rate: Of the dropout.
-        noise: Randomness of the dropout, or None to drop nothing.
-        site: Of the dropout.
-        renormalise: Divide attention times strength by its sum over the row, before
-            the dropout.
-
-    Returns:
-        ``[nodes, heads * channels]``.
+    for each head with its own channels of the messages ``[nodes, heads * channels]``;
+    the attention ``[heads, channels, 2]`` is that to target and source. With
+    ``renormalise`` the attention times strength is divided by its sum over the row,
+    before the dropout.
     """
     heads = attention.shape[0]
     if isinstance(message, Symbol) and isinstance(strength, Strengths):
@@ -113,7 +102,6 @@ class GATLayer(Layer):
     def forward(
         self, h: Features, pattern: Pattern, strength: Tensor, noise: Noise | None
     ) -> Tensor:
-        """Attend, weigh by strength, sum."""
         out = attend(
             pattern,
             strength,
@@ -131,15 +119,13 @@ class GATLayer(Layer):
 
 
 @final
+@dataclass(kw_only=True, eq=False, repr=False)
 class GAT(LayeredBackbone):
     """GAT; the hidden width is ``heads * hidden_channels``, the output one head.
 
+    Its rate of dropout is that on features and on attention.
+
     Args:
-        in_channels: Number of features.
-        hidden_channels: Width of each head.
-        out_channels: Number of classes.
-        num_layers: Number of layers.
-        dropout: Rate of dropout on features and on attention.
         heads: Number of heads of the hidden layers.
         output_heads: Number of heads of the last layer, which are averaged.
         renormalise: Let the attention of each node sum to one after the strengths have
@@ -148,57 +134,23 @@ class GAT(LayeredBackbone):
 
     traceable = True
     sums_messages = False
+    heads: int = 8
+    output_heads: int = 1
+    renormalise: bool = False
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        out_channels: int,
-        *,
-        num_layers: int = 2,
-        dropout: float = 0.5,
-        heads: int = 8,
-        output_heads: int = 1,
-        renormalise: bool = False,
-    ) -> None:
-        super().__init__()
-        require_counts(heads=heads, output_heads=output_heads)
-        self.layers = nn.ModuleList()
-        width = in_channels
-        for number in range(num_layers):
-            last = number == num_layers - 1
-            self.layers.append(
-                GATLayer(
-                    width,
-                    out_channels if last else hidden_channels,
-                    heads=output_heads if last else heads,
-                    concat=not last,
-                    dropout=dropout,
-                    number=number,
-                    renormalise=renormalise,
-                )
-            )
-            width = heads * hidden_channels
+    def __post_init__(self) -> None:
+        require_counts(heads=self.heads, output_heads=self.output_heads)
+        super().__post_init__()
         self.activation = elu
-        self.dropout = dropout
-        self.num_propagations = num_layers
 
-    def read_out(self, outputs: list[Tensor]) -> Tensor:
-        """What the last layer gave."""
-        return outputs[-1]
-
-    def initial_strength(
-        self, pattern: Pattern, degree: Tensor | None = None
-    ) -> Tensor:
-        """One: attention as it is."""
-        return torch.ones(
-            pattern.num_entries,
-            dtype=next(self.parameters()).dtype,
-            device=pattern.device,
+    def layer(self, number: int, in_channels: int, out_channels: int) -> GATLayer:
+        last = number == self.num_layers - 1
+        return GATLayer(
+            self.heads * in_channels if number else in_channels,
+            out_channels,
+            heads=self.output_heads if last else self.heads,
+            concat=not last,
+            dropout=self.dropout,
+            number=number,
+            renormalise=self.renormalise,
         )
-
-    def normalise(
-        self, pattern: Pattern, weights: Tensor, sums: Tensor | None = None
-    ) -> Tensor:
-        """The weights: attention does the rest."""
-        return weights

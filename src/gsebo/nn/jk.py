@@ -1,20 +1,14 @@
 """Jumping knowledge network (Xu et al., ICML 2018) with edge strengths."""
 
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
 
 from gsebo.errors import InvalidInput
-from gsebo.nn.base import LayeredBackbone, glorot
-from gsebo.nn.gcn import (
-    GCNLayer,
-    symmetric_normalisation,
-    weighted_symmetric_normalisation,
-)
-from gsebo.nn.sage import SAGELayer, row_normalisation, weighted_row_normalisation
-from gsebo.sparse import Pattern
+from gsebo.nn.base import BY_ROW, SYMMETRIC, LayeredBackbone, glorot
+from gsebo.nn.gcn import GCNLayer
 
 
 @final
@@ -61,15 +55,11 @@ class LayerAttention(nn.Module):
 
 
 @final
+@dataclass(kw_only=True, eq=False, repr=False)
 class JKNet(LayeredBackbone):
     """Convolutions whose outputs are all seen by a linear read-out.
 
     Args:
-        in_channels: Number of features.
-        hidden_channels: Width of each convolution.
-        out_channels: Number of classes.
-        num_layers: Number of convolutions.
-        dropout: Rate of dropout before each layer.
         convolution: ``"gcn"``, or ``"sage"`` with the ``"gcn"`` aggregator.
         mode: How the layers are joined: ``"concat"``, ``"max"``, or ``"lstm"``
             (attention over the layers of each node from a bidirectional LSTM).
@@ -78,49 +68,34 @@ class JKNet(LayeredBackbone):
 
     traceable = True
     joins_layers = True
+    num_layers: int = 3
+    convolution: Literal["gcn", "sage"] = "gcn"
+    mode: Literal["concat", "max", "lstm"] = "concat"
+    input_dropout: bool = True
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        out_channels: int,
-        *,
-        num_layers: int = 3,
-        dropout: float = 0.5,
-        convolution: Literal["gcn", "sage"] = "gcn",
-        mode: Literal["concat", "max", "lstm"] = "concat",
-        input_dropout: bool = True,
-    ) -> None:
-        super().__init__()
-        if convolution not in ("gcn", "sage"):
+    def __post_init__(self) -> None:
+        if self.convolution not in ("gcn", "sage"):
             raise InvalidInput(
-                f"convolution is {convolution!r}, expected 'gcn' or 'sage'"
+                f"convolution is {self.convolution!r}, expected 'gcn' or 'sage'"
             )
-        if mode not in ("concat", "max", "lstm"):
-            raise InvalidInput(f"mode is {mode!r}, expected 'concat', 'max' or 'lstm'")
-        sizes = [in_channels, *[hidden_channels] * num_layers]
-        pairs = pairwise(sizes)
-        self.layers = nn.ModuleList(
-            GCNLayer(*pair)
-            if convolution == "gcn"
-            else SAGELayer(*pair, self_weight=False)
-            for pair in pairs
+        if self.mode not in ("concat", "max", "lstm"):
+            raise InvalidInput(
+                f"mode is {self.mode!r}, expected 'concat', 'max' or 'lstm'"
+            )
+        super().__post_init__()
+        self.normalisation = SYMMETRIC if self.convolution == "gcn" else BY_ROW
+        hidden, width = self.hidden_channels, self.num_layers * self.hidden_channels
+        lstm = self.mode == "lstm"
+        self.attention = LayerAttention(hidden, width // 2) if lstm else None
+        self.weight = glorot(
+            width if self.mode == "concat" else hidden, self.out_channels
         )
-        self.attention = (
-            LayerAttention(hidden_channels, num_layers * hidden_channels // 2)
-            if mode == "lstm"
-            else None
-        )
-        width = num_layers * hidden_channels if mode == "concat" else hidden_channels
-        self.weight = glorot(width, out_channels)
-        self.bias = nn.Parameter(torch.zeros(out_channels))
-        self.convolution, self.mode = convolution, mode
-        self.activation = torch.relu
-        self.dropout, self.input_dropout = dropout, input_dropout
-        self.num_propagations = num_layers
+        self.bias = nn.Parameter(torch.zeros(self.out_channels))
+
+    def layer(self, number: int, in_channels: int, out_channels: int) -> GCNLayer:
+        return GCNLayer(in_channels, self.hidden_channels)
 
     def read_out(self, outputs: list[Tensor]) -> Tensor:
-        """A linear map of all layers."""
         hidden = [torch.relu(output) for output in outputs]
         return self._join(hidden) @ self.weight + self.bias
 
@@ -132,20 +107,3 @@ class JKNet(LayeredBackbone):
             return stack.amax(dim=1)
         share: Tensor = self.attention(stack)
         return (stack * share.unsqueeze(-1)).sum(dim=1)
-
-    def initial_strength(
-        self, pattern: Pattern, degree: Tensor | None = None
-    ) -> Tensor:
-        """The vanilla propagation of the convolution."""
-        normalise = (
-            symmetric_normalisation if self.convolution == "gcn" else row_normalisation
-        )
-        return normalise(pattern, self.weight.dtype, degree)
-
-    def normalise(
-        self, pattern: Pattern, weights: Tensor, sums: Tensor | None = None
-    ) -> Tensor:
-        """As the convolution does."""
-        if self.convolution == "gcn":
-            return weighted_symmetric_normalisation(pattern, weights, sums)
-        return weighted_row_normalisation(pattern, weights, sums)

@@ -74,7 +74,7 @@ BACKBONES: dict[str, BackboneInfo] = {
         {"convolution": "sage"},
     ),
     "magna": BackboneInfo(
-        "gsebo.nn.magna:MAGNANet",
+        "gsebo.methods.baselines.magna:MAGNANet",
         "attention diffused over several hops",
         "Wang et al., IJCAI 2021",
     ),

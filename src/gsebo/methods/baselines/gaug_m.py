@@ -46,7 +46,7 @@ from gsebo.methods.outcome import Outcome
 from gsebo.methods.parameters import Rate, ShareBelowOne, SideWidth, Steps
 from gsebo.methods.prepare import PreparedGraph
 from gsebo.methods.schedule import EpochClassifier, train_on_fixed_structure
-from gsebo.nn.gcn import symmetric_normalisation
+from gsebo.nn.base import symmetric_normalisation
 from gsebo.sparse import Noise, Pattern, SparseFeatures, row_sum, sddmm, spmm, uniform
 from gsebo.training.threads import threads_for
 

@@ -30,8 +30,9 @@ from gsebo.methods.outcome import Outcome
 from gsebo.methods.parameters import Positive, Rate, SideWidth, StepsOrZero
 from gsebo.methods.schedule import EpochClassifier
 from gsebo.nn import Backbone
+from gsebo.nn.base import symmetric_normalisation
 from gsebo.nn.gat import GAT, GATLayer
-from gsebo.nn.gcn import GCN, symmetric_normalisation
+from gsebo.nn.gcn import GCN
 from gsebo.nn.jk import JKNet
 from gsebo.nn.mlp import MLP
 from gsebo.nn.sage import SAGE

@@ -5,11 +5,21 @@ import torch
 from hypothesis import given as draw
 from hypothesis import settings
 from hypothesis import strategies as st
+from tests.nn.examples import (
+    CLASSES,
+    FEATURES,
+    KINDS,
+    SIZES,
+    assert_equal,
+    example,
+    run,
+)
+from tests.nn.examples import spread as moved_from_zero
 from torch import Tensor
 from torch.nn.functional import leaky_relu
 
 from gsebo.errors import InvalidInput
-from gsebo.nn.magna import (
+from gsebo.methods.baselines.magna import (
     DeviationNorm,
     MAGNABlock,
     MAGNANet,
@@ -18,9 +28,6 @@ from gsebo.nn.magna import (
     dropped_pairs,
 )
 from gsebo.sparse import CompletePattern, Noise, Pattern, dropout, edge_softmax
-
-from .examples import CLASSES, FEATURES, KINDS, SIZES, assert_equal, example, run
-from .examples import spread as moved_from_zero
 
 kinds = pytest.mark.parametrize("kind", KINDS)
 HEADS, CHANNELS = 2, 3
