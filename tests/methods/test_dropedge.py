@@ -6,7 +6,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCN
 
 from gsebo import InvalidInput
-from gsebo.methods.baselines.dropedge import DropEdge, DropEdgeProblem, EdgeDrop
+from gsebo.methods.baselines.dropedge import DropEdge, DropEdgeProblem
 from gsebo.methods.controls import Vanilla
 from gsebo.methods.prepare import PreparedGraph, make_task
 from gsebo.sparse import Noise, SparseFeatures
@@ -29,8 +29,7 @@ def problem_of(data: Data, rate: float = 0.4, **options: object) -> DropEdgeProb
     exact.x = data.x.double()
     prepared = PreparedGraph(exact, torch.device("cpu"))
     task = make_task(prepared, model.network(), weight_decay=0.01, seed=3)
-    drop = EdgeDrop(task.graph, rate, directed=model.directed)
-    return DropEdgeProblem(task, drop, per_layer=model.per_layer)
+    return DropEdgeProblem(task, model)
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)

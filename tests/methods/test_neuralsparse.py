@@ -28,15 +28,11 @@ def problem_of(data: Data, count: int = 3, **options: Any) -> NeuralSparseProble
     """The problem that a fit would train, in double precision."""
     exact = data.clone()
     exact.x = data.x.double()
-    noisy = options.pop("compat", False)
-    network = NeuralSparse(hidden_channels=4, **options).network()
+    sizes = {"hidden_channels": 4, "num_neighbours": count, "scorer_channels": 6}
+    model = NeuralSparse(**sizes, **options)
     prepared = PreparedGraph(exact, torch.device("cpu"))
-    return NeuralSparseProblem(
-        make_task(prepared, network, weight_decay=0.01, seed=3),
-        num_neighbours=count,
-        scorer_channels=6,
-        noisy_predictions=noisy,
-    )
+    task = make_task(prepared, model.network(), weight_decay=0.01, seed=3)
+    return NeuralSparseProblem(task, model)
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)

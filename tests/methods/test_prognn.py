@@ -15,7 +15,7 @@ from gsebo.methods.prepare import PreparedGraph, make_task
 from .examples import quick, small_graph, with_fields
 
 NUM_NODES = 12
-AMOUNTS = {"shrink_entries_by": 0.02, "shrink_values_by": 0.1, "nuclear_every": 1}
+AMOUNTS = {"structure_lr": 1.0, "sparsity": 0.02, "low_rank": 0.1, "nuclear_every": 1}
 PARTS = {"supervision": 0.7, "smoothness": 0.3}
 
 
@@ -27,9 +27,9 @@ def data() -> Data:
 
 def problem_of(data: Data, **changes: Any) -> ProGNNProblem:
     prepared = PreparedGraph(data, torch.device("cpu"))
-    network = ProGNN(hidden_channels=3, dropout=0.0).network()
-    task = make_task(prepared, network, weight_decay=0.01, seed=3)
-    return ProGNNProblem(task, **AMOUNTS | PARTS | changes)
+    model = ProGNN(hidden_channels=3, dropout=0.0, **AMOUNTS | PARTS | changes)
+    task = make_task(prepared, model.network(), weight_decay=0.01, seed=3)
+    return ProGNNProblem(task, model)
 
 
 def adjacency_of(data: Data) -> Tensor:
@@ -102,8 +102,8 @@ def test_settling_is_three_proximal_steps(data: Data) -> None:
 
 
 def test_rarer_decompositions_shrink_by_as_much(data: Data) -> None:
-    rare = problem_of(data, nuclear_every=3, shrink_entries_by=0.0)
-    three = problem_of(data, shrink_values_by=0.3, shrink_entries_by=0.0)
+    rare = problem_of(data, nuclear_every=3, sparsity=0.0)
+    three = problem_of(data, low_rank=0.3, sparsity=0.0)
     outer = {"adjacency": any_symmetric(2)}
     settled = [rare.settle({}, outer, 2 * turn)["adjacency"] for turn in range(6)]
     expected = three.settle({}, outer, 0)["adjacency"]

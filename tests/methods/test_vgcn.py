@@ -37,14 +37,8 @@ def task_of(data: Data, dropout: float = 0.0) -> Task:
 
 def problem_of(data: Data, dropout: float = 0.0, **options: Any) -> VGCNProblem:
     model = VGCN(**options)
-    return VGCNProblem(
-        task_of(data, dropout),
-        *model.prior_of(task_of(data)),
-        temperature=model.posterior_temperature,
-        beta=model.beta,
-        samples=model.samples,
-        test_samples=model.test_samples,
-    )
+    prior = model.prior_of(task_of(data))
+    return VGCNProblem(task_of(data, dropout), model, *prior)
 
 
 def moved(problem: VGCNProblem) -> tuple[Tree, Tree]:

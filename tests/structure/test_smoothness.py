@@ -4,7 +4,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gsebo.methods.baselines.pairs import feature_smoothness, gram_matrix
+from gsebo.methods.baselines.pairs import gram_matrix
+from gsebo.methods.baselines.prognn import feature_smoothness
 
 from .graphs import examples
 

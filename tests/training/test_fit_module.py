@@ -6,7 +6,7 @@ from torch import Tensor
 
 from gsebo import InvalidInput
 from gsebo.bilevel import Tree, make_optimizer
-from gsebo.methods.baselines.fit_module import minimise
+from gsebo.methods.baselines.shared import minimise
 
 START = {"x": torch.tensor([1.0, -2.0]), "unused": torch.tensor([5.0])}
 

@@ -18,18 +18,15 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+_VARIADIC = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
 @dataclass(frozen=True)
 class BackboneInfo:
     """How a backbone is built and what it is.
 
-    Attributes:
-        place: The class, or ``"MODULE:NAME"`` of it, or whatever takes the sizes and,
-            as keywords, the options.
-        description: One line.
-        paper: Where it was proposed.
-        options: Those that the name stands for.
+    Its place is the class, or ``"MODULE:NAME"`` of it, or whatever takes the sizes and,
+    as keywords, the options; ``options`` are those that the name stands for.
     """
 
     place: "str | Callable[..., Backbone]"
@@ -131,9 +128,8 @@ def make_backbone(
         no_options(spec, options)
         return deepcopy(spec)
     if isinstance(spec, str):
-        if normalise(spec) in BACKBONES:
-            build = BACKBONES[normalise(spec)].build
-            return construct(build, sizes, options)
+        if (name := normalise(spec)) in BACKBONES:
+            return construct(BACKBONES[name].build, sizes, options)
         from gsebo.nn.pyg.build import pyg_class
 
         spec = pyg_class(spec, BACKBONES)
@@ -142,7 +138,7 @@ def make_backbone(
     from gsebo.nn.pyg.adapter import PyGBackbone
     from gsebo.nn.pyg.build import build_pyg_module
 
-    return PyGBackbone(build_pyg_module(spec, **sizes, options=options))
+    return PyGBackbone(build_pyg_module(spec, sizes, options))
 
 
 def construct(
@@ -155,28 +151,20 @@ def construct(
         fixed, name = build.keywords, build.func.__name__
     parameters = inspect.signature(build).parameters
     takes = {key: each for key, each in parameters.items() if key not in fixed}
+    named = {key: each for key, each in takes.items() if each.kind not in _VARIADIC}
     given = {**{k: v for k, v in sizes.items() if k in takes}, **options}
-    kinds = {parameter.kind for parameter in takes.values()}
+    takes_any = any(each.kind is _VARIADIC[0] for each in takes.values())
     unknown = [option for option in options if option not in takes or option in sizes]
-    if unknown and (
-        inspect.Parameter.VAR_KEYWORD not in kinds or set(unknown) & set(sizes)
-    ):
-        free = [
-            key
-            for key, parameter in takes.items()
-            if key not in sizes and parameter.kind is not inspect.Parameter.VAR_KEYWORD
-        ]
+    if unknown and (not takes_any or set(unknown) & set(sizes)):
+        free = [key for key in named if key not in sizes]
         raise InvalidInput(
             f"{name} does not take option {', '.join(map(repr, unknown))}, its options "
             f"are: {', '.join(free) or 'none'}."
         )
     missing = [
         key
-        for key, parameter in takes.items()
-        if key not in given
-        and parameter.default is inspect.Parameter.empty
-        and parameter.kind
-        not in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+        for key, parameter in named.items()
+        if key not in given and parameter.default is inspect.Parameter.empty
     ]
     if missing:
         raise InvalidInput(f"{name} needs {', '.join(missing)}, give them as options.")

@@ -10,17 +10,38 @@ from torch import Tensor
 
 from gsebo.bilevel import Tree
 from gsebo.errors import InvalidInput
-from gsebo.graph import Propagation
-from gsebo.graph.graph import Graph
-from gsebo.graph.topology import Topology
-from gsebo.methods.base import Run
-from gsebo.methods.outcome import Outcome
+from gsebo.graph import Propagation, Topology
+from gsebo.methods.baselines.shared import BaselineProblem, JointBaseline
 from gsebo.methods.parameters import ShareBelowOne
-from gsebo.methods.schedule import EpochClassifier
 from gsebo.sparse import Noise, uniform
 from gsebo.sparse.pattern import subpattern
-from gsebo.training.joint import JointProblem, Member
-from gsebo.training.problem import Task
+from gsebo.training import Member, Task
+
+_SITE = 1000
+
+
+@final
+@dataclass(kw_only=True, eq=False, repr=False)
+class DropEdge(JointBaseline):
+    """Random edges are dropped in every training step (Rong et al., ICLR 2020).
+
+    What is left is normalised again, and the backbone is trained on it for one step.
+    Self-loops are never dropped. Predictions use the whole graph.
+
+    Args:
+        drop_rate: Share of the edges that a step leaves out: of n pairs it keeps
+            ``int((1 - drop_rate) * n)``.
+        directed: Drop (i, j) and (j, i) independently, as the authors' code does, so
+            that the rest is not symmetric. Otherwise both stay or both go.
+        per_layer: Draw the edges for each layer anew instead of once for all.
+    """
+
+    drop_rate: ShareBelowOne = 0.1
+    directed: bool = False
+    per_layer: bool = False
+
+    def _problem(self, task: Task) -> "DropEdgeProblem":
+        return DropEdgeProblem(task, self)
 
 
 @final
@@ -28,16 +49,7 @@ class EdgeDrop:
     """Keeps ``int((1 - rate) * n)`` of the n pairs of a graph, and all self-loops.
 
     A pair is an edge together with its opposite, if there is one: both stay or both go,
-    so that an undirected graph stays undirected.
-
-    Args:
-        graph: The entries.
-        rate: Share to drop, in [0, 1).
-        directed: Choose among single edges instead of pairs.
-
-    Attributes:
-        num_pairs: Number of pairs, or of edges if ``directed``.
-        num_kept: How many of them are kept.
+    so that an undirected graph stays undirected. If ``directed`` it is a single edge.
     """
 
     def __init__(self, graph: Topology, rate: float, *, directed: bool) -> None:
@@ -49,12 +61,7 @@ class EdgeDrop:
         self.num_kept = math.floor((1 - rate) * self.num_pairs + 1e-9)
 
     def kept_entries(self, noise: Noise, site: int) -> Tensor:
-        """Draw the entries to keep, bool ``[entries]``; each pair is equally likely.
-
-        Args:
-            noise: Seed and step.
-            site: Number of the place, so that no two draw the same.
-        """
+        """Draw the entries to keep, bool ``[entries]``; each pair is equally likely."""
         pair_of_edge = self._pair_of_edge
         # Double precision draws more bits, so that there are hardly any ties.
         like = torch.empty((), dtype=torch.float64, device=pair_of_edge.device)
@@ -76,54 +83,17 @@ def _pair_of_edge(graph: Topology) -> Tensor:
     return torch.where(is_first, number, number[reverse])
 
 
-_SITE = 1000
-
-
 @final
-@dataclass(kw_only=True, eq=False, repr=False)
-class DropEdge(EpochClassifier):
-    """Random edges are dropped in every training step (Rong et al., ICLR 2020).
-
-    What is left is normalised again, and the backbone is trained on it for one step.
-    Self-loops are never dropped. Predictions use the whole graph.
-
-    Args:
-        drop_rate: Share of the edges that a step leaves out: of n pairs it keeps
-            ``int((1 - drop_rate) * n)``.
-        directed: Drop (i, j) and (j, i) independently, as the authors' code does, so
-            that the rest is not symmetric. Otherwise both stay or both go.
-        per_layer: Draw the edges for each layer anew instead of once for all.
-    """
-
-    drop_rate: ShareBelowOne = 0.1
-    directed: bool = False
-    per_layer: bool = False
-
-    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
-        def problem(task: Task, run: Run) -> DropEdgeProblem:
-            drop = EdgeDrop(task.graph, self.drop_rate, directed=self.directed)
-            return DropEdgeProblem(task, drop, per_layer=self.per_layer)
-
-        return self.train_jointly(data, runs, problem)
-
-
-@final
-class DropEdgeProblem(JointProblem):
-    """Training loss on a random part of the graph; predictions on all of it.
-
-    Args:
-        task: The network, the graph and the labels.
-        drop: Draws the part.
-        per_layer: Whether it is drawn for each layer.
-    """
+class DropEdgeProblem(BaselineProblem):
+    """Training loss on a random part of the graph; predictions on all of it."""
 
     learned = False
 
-    def __init__(self, task: Task, drop: EdgeDrop, *, per_layer: bool) -> None:
+    def __init__(self, task: Task, method: DropEdge) -> None:
         super().__init__(task)
-        self._drop = drop
-        self._per_layer = per_layer
-        if per_layer and not self._a_weight_of_zero_removes():
+        self._drop = EdgeDrop(task.graph, method.drop_rate, directed=method.directed)
+        self._per_layer = method.per_layer
+        if method.per_layer and not self._a_weight_of_zero_removes():
             raise InvalidInput(
                 f"per_layer=True given with {type(task.backbone).__name__}, where an "
                 "edge of weight 0 still counts; expected per_layer=False, or for a GAT "
@@ -131,14 +101,11 @@ class DropEdgeProblem(JointProblem):
             )
 
     def initial_outer(self) -> Tree:
-        """Nothing is learned but the weights."""
         return {}
 
     def loss(self, weights: Tree, outer: Tree, step: int) -> Tensor:
-        """Mean cross-entropy of the training nodes on what is left of the graph."""
         noise = Noise(self.task.seed, step)
-        logits = self.task.logits(weights, *self.left_over(noise), noise)
-        return self.task.loss_of(logits) + self.task.penalty(weights)
+        return self.loss_on(self.left_over(noise), weights, noise)
 
     @torch.no_grad()
     def left_over(self, noise: Noise) -> Propagation:
@@ -150,9 +117,7 @@ class DropEdgeProblem(JointProblem):
         return self._weighed(torch.stack(kept))
 
     def members(self, weights: Tree, outer: Tree) -> Sequence[Member]:
-        """The whole graph."""
-        whole = Propagation(self.task.graph.pattern, self.initial_strengths)
-        return [Member(whole)]
+        return [Member(self.given)]
 
     def _removed(self, kept: Tensor) -> Propagation:
         """Take the other entries out of the graph: right for every network."""
@@ -161,9 +126,7 @@ class DropEdgeProblem(JointProblem):
 
     def _weighed(self, kept: Tensor) -> Propagation:
         """Give them a weight of 0: layers share a pattern, but each has weights."""
-        pattern = self.task.graph.pattern
-        weights = kept.to(self.task.dtype)
-        return Propagation(pattern, self.task.backbone.normalise(pattern, weights))
+        return self.weighted(self.task.graph.pattern, kept.to(self.task.dtype))
 
     @torch.no_grad()
     def _a_weight_of_zero_removes(self) -> bool:

@@ -1,6 +1,6 @@
 """IDGL: the graph is learned from the embeddings that it leads to, over and over.
 
-A graph from the features of its nodes: similarity by learned weights of channels.
+Nodes are joined by their similarity, with learned weights of the channels:
 
     s_ij = mean over heads p of cos(w_p ⊙ x_i, w_p ⊙ x_j),   0 where not above epsilon
 
@@ -17,71 +17,18 @@ import torch
 from msgspec import Meta
 from torch import Tensor
 
-from gsebo.bilevel import Tree, make_optimizer
+from gsebo.bilevel import Optimizer, Tree, make_optimizer
 from gsebo.graph import Propagation
 from gsebo.graph.graph import Graph
-from gsebo.methods.base import Run
-from gsebo.methods.baselines.pairs import gram_matrix, require_dense_memory
-from gsebo.methods.outcome import Outcome
+from gsebo.methods.baselines.pairs import dense_features, gram_matrix
+from gsebo.methods.baselines.shared import JointBaseline
 from gsebo.methods.parameters import Rate, Samples, ShareBelowOne, Steps
-from gsebo.methods.schedule import EpochClassifier
 from gsebo.nn.base import Features
 from gsebo.schema import Count, Share
 from gsebo.sparse import CompletePattern, Noise, dropout, uniform
 from gsebo.training import JointProblem, Member, Task
 
 _TINY = 1e-12
-
-
-def weighted_cosine(x: Tensor, heads: Tensor) -> Tensor:
-    """Mean of the cosines under each head, ``[nodes, nodes]``.
-
-    A row of zeros is similar to nothing, itself included.
-
-    Args:
-        x: One row for each node, ``[nodes, channels]``.
-        heads: w, ``[heads, channels]``.
-    """
-    seen = x.unsqueeze(1) * heads
-    squares = seen.square().sum(-1, keepdim=True) * len(heads)
-    unit = seen * torch.where(squares > 0, squares, 1).rsqrt()
-    flat = unit.flatten(1)
-    return flat @ flat.mT
-
-
-def above(similarity: Tensor, epsilon: float) -> Tensor:
-    """The same with 0 for all that does not exceed ``epsilon``."""
-    return torch.where(similarity > epsilon, similarity, 0)
-
-
-def row_normalised(weights: Tensor) -> Tensor:
-    """Each row divided by its sum; a row of zeros stays as it is."""
-    total = weights.sum(-1, keepdim=True)
-    return weights / torch.where(total > 0, total, 1)
-
-
-def dirichlet_energy(weights: Tensor, gram: Tensor) -> Tensor:
-    """``tr(Xᵀ L X) = ½ Σ_ij s_ij ‖x_i - x_j‖²``, L = D - S with D the row sums.
-
-    Args:
-        weights: S, symmetric, ``[nodes, nodes]``.
-        gram: ``X Xᵀ``, so that a step costs nothing per channel, ``[nodes, nodes]``.
-    """
-    return torch.dot(weights.sum(-1), gram.diagonal()) - (weights * gram).sum()
-
-
-def disconnection(weights: Tensor) -> Tensor:
-    """Mean over the nodes of -log of their degree: large where one is left alone."""
-    return -(weights.sum(-1) + _TINY).log().mean()
-
-
-def relative_change(new: Tensor, old: Tensor, first: Tensor) -> float:
-    """``‖new - old‖² / ‖first‖²``."""
-    with torch.no_grad():
-        size = first.square().sum().clamp(min=_TINY)
-        return float((new - old).square().sum() / size)
-
-
 _FEATURE_SITE, _GRAPH_SITE, _EMBEDDING_SITE, _HEAD_SITE = 1000, 1001, 1002, 1003
 _FEATURE_HEADS, _EMBEDDING_HEADS = "feature_heads", "embedding_heads"
 # A similarity to everything is full of numbers that no prediction notices.
@@ -90,7 +37,7 @@ _NEGLIGIBLE = 1e-6
 
 @final
 @dataclass(kw_only=True, eq=False, repr=False)
-class IDGL(EpochClassifier):
+class IDGL(JointBaseline):
     """Graph and embeddings are learned from each other (Chen et al., NeurIPS 2020).
 
     A first graph joins nodes with similar features, by a learned cosine; the following
@@ -134,47 +81,75 @@ class IDGL(EpochClassifier):
     graph_dropout: ShareBelowOne = 0.5
     embedding_dropout: ShareBelowOne = 0.5
 
-    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
+    def _problem(self, task: Task) -> "IDGLProblem":
+        return IDGLProblem(task, self)
+
+    def _structure_optimizer(self) -> Optimizer:
+        return make_optimizer(self.inner_optimizer, self.inner_lr)
+
+    def _dense_matrices(self, data: Graph, runs: int) -> int:
         num_nodes, channels = data.x.shape
         # Measured: of a training step, or of storing a graph with all edges if that is
         # more. Beside it there are the features under each head.
         matrices = max(4 * self.max_iterations + 8, 36)
-        matrices += -(-4 * self.num_heads * channels // num_nodes)
-        dtype = data.x.dtype if data.x.dtype == torch.float64 else torch.float32
-        require_dense_memory("idgl", matrices, num_nodes, dtype, runs[0].device)
-        optimizer = make_optimizer(self.inner_optimizer, self.inner_lr)
-        return self.train_jointly(
-            data,
-            runs,
-            lambda task, run: IDGLProblem(task, self),
-            structure_optimizer=optimizer,
-        )
+        return matrices - (-4 * self.num_heads * channels // num_nodes)
+
+
+def weighted_cosine(x: Tensor, heads: Tensor) -> Tensor:
+    """Mean of the cosines under each head w, ``[nodes, nodes]``.
+
+    A row of zeros is similar to nothing, itself included.
+    """
+    seen = x.unsqueeze(1) * heads
+    squares = seen.square().sum(-1, keepdim=True) * len(heads)
+    unit = seen * torch.where(squares > 0, squares, 1).rsqrt()
+    flat = unit.flatten(1)
+    return flat @ flat.mT
+
+
+def above(similarity: Tensor, epsilon: float) -> Tensor:
+    """The same with 0 for all that does not exceed ``epsilon``."""
+    return torch.where(similarity > epsilon, similarity, 0)
+
+
+def row_normalised(weights: Tensor) -> Tensor:
+    """Each row divided by its sum; a row of zeros stays as it is."""
+    total = weights.sum(-1, keepdim=True)
+    return weights / torch.where(total > 0, total, 1)
+
+
+def dirichlet_energy(weights: Tensor, gram: Tensor) -> Tensor:
+    """``tr(Xᵀ L X) = ½ Σ_ij s_ij ‖x_i - x_j‖²``, L = D - S with D the row sums.
+
+    S is symmetric; with ``X Xᵀ`` given a step costs nothing per channel.
+    """
+    return torch.dot(weights.sum(-1), gram.diagonal()) - (weights * gram).sum()
+
+
+def disconnection(weights: Tensor) -> Tensor:
+    """Mean over the nodes of -log of their degree: large where one is left alone."""
+    return -(weights.sum(-1) + _TINY).log().mean()
+
+
+def relative_change(new: Tensor, old: Tensor, first: Tensor) -> float:
+    """``‖new - old‖² / ‖first‖²``."""
+    with torch.no_grad():
+        size = first.square().sum().clamp(min=_TINY)
+        return float((new - old).square().sum() / size)
 
 
 class GraphPass(NamedTuple):
-    """One graph, and what the network makes of it.
+    """One graph, and what the network makes of it."""
 
-    Attributes:
-        similarity: What was learned, symmetric, ``[nodes, nodes]``.
-        mixture: The same normalised and mixed with other graphs, ``[nodes, nodes]``.
-        logits: Scores of every node, ``[nodes, classes]``.
-        embedding: What the last layer reads, ``[nodes, channels]``.
-    """
-
-    similarity: Tensor
-    mixture: Tensor
+    similarity: Tensor  # What was learned, symmetric, [nodes, nodes].
+    mixture: Tensor  # The same normalised and mixed with other graphs.
     logits: Tensor
-    embedding: Tensor
+    embedding: Tensor  # What the last layer reads, [nodes, channels].
 
 
 @final
 class IDGLProblem(JointProblem):
-    """Training loss and penalty on the first graph, and their mean on the later ones.
-
-    Args:
-        task: The network, the graph and the labels.
-        options: Parameters of the method.
-    """
+    """Training loss and penalty on the first graph, and their mean on the others."""
 
     dense = True
 
@@ -182,11 +157,13 @@ class IDGLProblem(JointProblem):
         super().__init__(task)
         self._options = options
         self._pattern = CompletePattern(task.num_nodes, task.device)
-        self._given = self._dense_propagation()
-        self._gram = gram_matrix(_dense(task.features)) if options.smoothness else None
+        # The vanilla propagation of the given graph, [nodes, nodes].
+        given, start = task.graph.pattern, self.initial_strengths
+        self._given = start.new_zeros(task.num_nodes, task.num_nodes)
+        self._given[given.row_of_entry, given.column_of_entry] = start
+        self._gram = gram_matrix(task.features) if options.smoothness else None
 
     def initial_outer(self) -> Tree:
-        """Random weights of the channels, of the features and of the embeddings."""
         task, heads = self.task, self._options.num_heads
         with torch.no_grad():
             weights = task.initial_weights()
@@ -201,7 +178,6 @@ class IDGLProblem(JointProblem):
         }
 
     def loss(self, weights: Tree, outer: Tree, step: int) -> Tensor:
-        """Loss of the first graph and mean loss of the others, and weight decay."""
         first, *later = (
             self._loss_of(each) for each in self.passes(weights, outer, step)
         )
@@ -212,7 +188,6 @@ class IDGLProblem(JointProblem):
 
     @torch.no_grad()
     def members(self, weights: Tree, outer: Tree) -> Sequence[Member]:
-        """The last graph."""
         mixture = self.passes(weights, outer, None)[-1].mixture.clamp(0, 1)
         noticed = mixture.masked_fill_(mixture < _NEGLIGIBLE, 0)
         return [Member(Propagation(self._pattern, self._pattern.values(noticed)))]
@@ -220,10 +195,7 @@ class IDGLProblem(JointProblem):
     def passes(self, weights: Tree, outer: Tree, step: int | None) -> list[GraphPass]:
         """Learn one graph after another until they hardly change.
 
-        Args:
-            weights: Of the network.
-            outer: Of the similarities.
-            step: Number of the training step, or ``None`` to evaluate.
+        The step is that of training, or ``None`` to evaluate.
         """
         options = self._options
         found = [self._first_pass(weights, outer, self._noise(step, 0))]
@@ -245,7 +217,7 @@ class IDGLProblem(JointProblem):
 
     def _first_pass(self, weights: Tree, outer: Tree, noise: Noise | None) -> GraphPass:
         rate = self._options.graph_dropout
-        seen = _dense(dropout(self.task.features, rate, noise, _FEATURE_SITE))
+        seen = dense_features(dropout(self.task.features, rate, noise, _FEATURE_SITE))
         similarity, mixture = self._learned(seen, outer[_FEATURE_HEADS])
         mixture = dropout(mixture, rate, noise, _GRAPH_SITE)
         ran = self._run_network(weights, mixture, noise)
@@ -275,7 +247,7 @@ class IDGLProblem(JointProblem):
             return strengths
 
         logits = self.task.logits(weights, self._pattern, watched, noise)
-        return logits, _dense(read[-1])
+        return logits, dense_features(read[-1])
 
     def _loss_of(self, found: GraphPass) -> Tensor:
         """Training loss and what is asked of a learned graph."""
@@ -289,18 +261,6 @@ class IDGLProblem(JointProblem):
         if options.sparsity:
             loss = loss + options.sparsity * similarity.square().mean()
         return loss
-
-    def _dense_propagation(self) -> Tensor:
-        """The vanilla propagation of the given graph, ``[nodes, nodes]``."""
-        pattern = self.task.graph.pattern
-        size = self.task.num_nodes
-        position = pattern.row_of_entry.long() * size + pattern.column_of_entry
-        flat = self.initial_strengths.new_zeros(size * size)
-        return flat.index_copy(0, position, self.initial_strengths).view(size, size)
-
-
-def _dense(features: Features) -> Tensor:
-    return features if isinstance(features, Tensor) else features.to_dense()
 
 
 def _glorot(size: tuple[int, int], noise: Noise, site: int, like: Tensor) -> Tensor:

@@ -1,6 +1,4 @@
-"""NeuralSparse: a few neighbours per node, chosen by a network on the features.
-
-NeuralSparse: each node keeps a few neighbours, chosen by a learned score.
+"""NeuralSparse: each node keeps a few neighbours, chosen by a learned score.
 
 Of the neighbours j of node i, with features x and Gumbel noise g,
 
@@ -20,13 +18,15 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from gsebo.bilevel import Tree, make_optimizer
+from gsebo.bilevel import Optimizer, Tree, make_optimizer
 from gsebo.graph import Propagation, Topology
-from gsebo.graph.graph import Graph
-from gsebo.methods.base import Run
-from gsebo.methods.outcome import Outcome
+from gsebo.methods.baselines.shared import (
+    BaselineProblem,
+    JointBaseline,
+    beside,
+    weights_of,
+)
 from gsebo.methods.parameters import Rate, SideWidth
-from gsebo.methods.schedule import EpochClassifier
 from gsebo.schema import Count
 from gsebo.sparse import (
     Noise,
@@ -37,22 +37,51 @@ from gsebo.sparse import (
     uniform,
 )
 from gsebo.sparse.pattern import subpattern
-from gsebo.training.joint import JointProblem, Member
-from gsebo.training.problem import Task
+from gsebo.training import Member, Task
+
+_SITE = 1000
+# No training step has this number, so that evaluation has noise of its own.
+_EVALUATION = -1
+_TEMPERATURE = "temperature"
+_DECAY = 1e-3
+_REFRESHED_EVERY = 50
+_COLDEST = 0.05
+
+
+@final
+@dataclass(kw_only=True, eq=False, repr=False)
+class NeuralSparse(JointBaseline):
+    """Each node keeps its k best neighbours (Zheng et al., ICML 2020).
+
+    A network scores every edge by the features at its ends. Of the softmax of the
+    scores over the neighbours of a node, with Gumbel noise and a temperature that falls
+    while training, the k largest are the weights of the edges, the others are dropped.
+    Scores and backbone are trained together on the training loss.
+
+    Args:
+        num_neighbours: k.
+        scorer_channels: Width of the hidden layer of the scoring network.
+        structure_lr: Learning rate of the scoring network.
+        compat: Keep the Gumbel noise in predictions, as the public ports do by
+            mistake. It is drawn once for the fit.
+    """
+
+    num_neighbours: Count = 5
+    scorer_channels: SideWidth = 32
+    structure_lr: Rate = 0.001
+    compat: bool = False
+
+    def _problem(self, task: Task) -> "NeuralSparseProblem":
+        return NeuralSparseProblem(task, self)
+
+    def _structure_optimizer(self) -> Optimizer:
+        return make_optimizer(self.inner_optimizer, self.structure_lr)
 
 
 def row_top(pattern: Pattern, values: Tensor, count: int) -> Tensor:
-    """Say which entries are among the ``count`` largest of their row.
+    """Say which entries are among the ``count`` largest of their row, ``[entries]``.
 
     Of equal values, the entry that comes first is the larger one.
-
-    Args:
-        pattern: Positions of the entries.
-        values: ``[entries]``.
-        count: Entries to choose in each row; a shorter row is chosen whole.
-
-    Returns:
-        bool ``[entries]``.
 
     >>> pattern = Pattern.from_positions(torch.tensor([0, 0]), torch.tensor([0, 1]), 2)
     >>> row_top(pattern, torch.tensor([0.3, 0.7]), 1)
@@ -69,11 +98,6 @@ def row_top(pattern: Pattern, values: Tensor, count: int) -> Tensor:
     return chosen
 
 
-_DECAY = 1e-3
-_REFRESHED_EVERY = 50
-_COLDEST = 0.05
-
-
 @final
 class NeighbourScorer(nn.Module):
     """The scores z of all edges, from the features at their two ends.
@@ -81,10 +105,6 @@ class NeighbourScorer(nn.Module):
     The last layer has no bias: it would shift all neighbours of a node alike, which a
     softmax does not see. The same holds for the weight of the edges in a graph whose
     edges all weigh the same.
-
-    Args:
-        in_channels: Number of features.
-        hidden_channels: Width of the hidden layer.
     """
 
     def __init__(self, in_channels: int, hidden_channels: int) -> None:
@@ -99,12 +119,7 @@ class NeighbourScorer(nn.Module):
         nn.init.xavier_uniform_(self.output)
 
     def forward(self, features: Tensor | SparseFeatures, pattern: Pattern) -> Tensor:
-        """Return the score of every entry, ``[entries]``.
-
-        Args:
-            features: Of the nodes.
-            pattern: Edges without self-loops, rows = targets.
-        """
+        """Return the score of every entry; the pattern has no self-loops."""
         target, source = (features @ self.ends).T.chunk(2)
         hidden = row_expand(pattern, target + self.bias) + row_expand(pattern.T, source)
         return (self.output @ torch.relu(hidden)).squeeze(0)
@@ -117,18 +132,10 @@ def sparsified(
     num_neighbours: int,
     gumbel: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Choose the neighbours of every node, and weigh them.
+    """Choose at most k neighbours of every node by z and g, and weigh them.
 
-    Args:
-        pattern: Edges without self-loops, rows = targets.
-        scores: z, ``[entries]``.
-        temperature: Of the softmax.
-        num_neighbours: k.
-        gumbel: g, ``[entries]``; none if ``None``.
-
-    Returns:
-        Which entries are chosen, bool ``[entries]``, at most k of each row; and the
-        weights w of those, ``[chosen entries]``.
+    Returns which entries are chosen, bool ``[entries]``, and the weights of those,
+    ``[chosen entries]``. The pattern has no self-loops.
     """
     noisy = scores if gumbel is None else scores + gumbel
     share = edge_softmax(pattern, noisy / temperature)
@@ -153,95 +160,31 @@ def temperature_at(step: int) -> float:
     return max(_COLDEST, math.exp(-_DECAY * refreshed))
 
 
-_SITE = 1000
-# No training step has this number, so that evaluation has noise of its own.
-_EVALUATION = -1
-_TEMPERATURE = "temperature"
-
-
 @final
-@dataclass(kw_only=True, eq=False, repr=False)
-class NeuralSparse(EpochClassifier):
-    """Each node keeps its k best neighbours (Zheng et al., ICML 2020).
-
-    A network scores every edge by the features at its ends. Of the softmax of the
-    scores over the neighbours of a node, with Gumbel noise and a temperature that falls
-    while training, the k largest are the weights of the edges, the others are dropped.
-    Scores and backbone are trained together on the training loss.
-
-    Args:
-        num_neighbours: k.
-        scorer_channels: Width of the hidden layer of the scoring network.
-        structure_lr: Learning rate of the scoring network.
-        compat: Keep the Gumbel noise in predictions, as the public ports do by
-            mistake. It is drawn once for the fit.
-    """
-
-    num_neighbours: Count = 5
-    scorer_channels: SideWidth = 32
-    structure_lr: Rate = 0.001
-    compat: bool = False
-
-    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
-        def problem(task: Task, run: Run) -> NeuralSparseProblem:
-            return NeuralSparseProblem(
-                task,
-                num_neighbours=self.num_neighbours,
-                scorer_channels=self.scorer_channels,
-                noisy_predictions=self.compat,
-            )
-
-        optimizer = make_optimizer(self.inner_optimizer, self.structure_lr)
-        return self.train_jointly(data, runs, problem, structure_optimizer=optimizer)
-
-
-@final
-class NeuralSparseProblem(JointProblem):
+class NeuralSparseProblem(BaselineProblem):
     """Training loss on the chosen neighbours.
 
     The outer variables are the weights of the scoring network and the temperature of
     the last step, which predictions use too.
-
-    Args:
-        task: The network, the graph and the labels.
-        num_neighbours: Neighbours that a node keeps at most.
-        scorer_channels: Width of the hidden layer of the scoring network.
-        noisy_predictions: Whether predictions have Gumbel noise too.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        *,
-        num_neighbours: int,
-        scorer_channels: int,
-        noisy_predictions: bool,
-    ) -> None:
+    def __init__(self, task: Task, method: NeuralSparse) -> None:
         super().__init__(task)
-        self._num_neighbours = num_neighbours
-        self._noisy_predictions = noisy_predictions
+        self._method = method
         self._edges = Topology.of(
             task.graph.graph, self_loops=False, device=task.device
         ).pattern
-        with torch.random.fork_rng(devices=[]):
-            # Not the seed itself, from which the backbone drew its weights.
-            torch.manual_seed(Noise(task.seed, 0).keys(_SITE)[0])
-            scorer = NeighbourScorer(task.features.shape[1], scorer_channels)
-        self._scorer = scorer.to(task.device, task.dtype)
+        features, channels = task.features.shape[1], method.scorer_channels
+        self._scorer = beside(task, _SITE, lambda: NeighbourScorer(features, channels))
 
     def initial_outer(self) -> Tree:
-        """The scoring network before training, and the first temperature."""
-        named = self._scorer.named_parameters()
-        scorer = {name: weight.detach().clone() for name, weight in named}
-        start = torch.tensor([temperature_at(0)])
-        return {**scorer, _TEMPERATURE: start.to(self.task.device, self.task.dtype)}
+        start = torch.tensor([temperature_at(0)]).to(self.task.device, self.task.dtype)
+        return {**weights_of(self._scorer), _TEMPERATURE: start}
 
     def loss(self, weights: Tree, outer: Tree, step: int) -> Tensor:
-        """Mean cross-entropy of the training nodes on a random choice."""
         noise = Noise(self.task.seed, step)
         chosen = self.chosen(outer, temperature_at(step), noise)
-        logits = self.task.logits(weights, *chosen, noise)
-        return self.task.loss_of(logits) + self.task.penalty(weights)
+        return self.loss_on(chosen, weights, noise)
 
     def chosen(
         self, outer: Tree, temperature: Tensor | float, noise: Noise | None
@@ -255,23 +198,18 @@ class NeuralSparseProblem(JointProblem):
         if noise is not None:
             gumbel = gumbel_noise(scores.numel(), noise, _SITE, scores)
         kept, weights = sparsified(
-            self._edges, scores, temperature, self._num_neighbours, gumbel
+            self._edges, scores, temperature, self._method.num_neighbours, gumbel
         )
         # A node does not compete with its neighbours: its loop always weighs one.
         loops = weights.new_ones(self.task.graph.num_loops)
         kept, weights = torch.cat([kept, loops.bool()]), torch.cat([weights, loops])
         # Others are taken out, not given a weight of 0: attention would still see them.
-        part = subpattern(self.task.graph.pattern, kept)
-        return Propagation(part, self.task.backbone.normalise(part, weights))
+        return self.weighted(subpattern(self.task.graph.pattern, kept), weights)
 
     def members(self, weights: Tree, outer: Tree) -> Sequence[Member]:
-        """The best neighbours, at the temperature of the last step."""
-        noise = None
-        if self._noisy_predictions:
-            noise = Noise(self.task.seed, _EVALUATION)
+        noise = Noise(self.task.seed, _EVALUATION) if self._method.compat else None
         return [Member(self.chosen(outer, outer[_TEMPERATURE], noise))]
 
     def settle(self, weights: Tree, outer: Tree, step: int) -> Tree:
-        """Take the temperature of the step that was just made."""
         now = torch.full_like(outer[_TEMPERATURE], temperature_at(step - 1))
         return {**outer, _TEMPERATURE: now}

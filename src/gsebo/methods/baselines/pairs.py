@@ -11,34 +11,18 @@ from torch import Tensor
 
 from gsebo.errors import InvalidInput
 from gsebo.memory import free_memory
+from gsebo.sparse import SparseFeatures
 
 
-def gram_matrix(features: Tensor) -> Tensor:
+def dense_features(features: Tensor | SparseFeatures) -> Tensor:
+    """The same features ``[nodes, channels]``, zeros stored too."""
+    return features if isinstance(features, Tensor) else features.to_dense()
+
+
+def gram_matrix(features: Tensor | SparseFeatures) -> Tensor:
     """Products of all pairs of feature rows, ``X Xᵀ``, ``[nodes, nodes]``."""
-    return features @ features.mT
-
-
-def feature_smoothness(
-    symmetric: Tensor, gram: Tensor, *, shift: float = 1e-3
-) -> Tensor:
-    """``tr(Xᵀ L X)`` with the normalised Laplacian of a weighted graph.
-
-        tr(Xᵀ L X) = ½ Σ_ij S_ij ‖x_i / √d_i - x_j / √d_j‖²,   d = row sums of S
-
-    Features only enter by their products, so that it costs n² instead of n² times the
-    number of features.
-
-    Args:
-        symmetric: Weights ``S`` of all pairs of nodes, not negative, ``[n, n]``.
-        gram: ``X Xᵀ``, ``[n, n]``.
-        shift: Added to the degrees under the roots: without it the derivative at a node
-            without edges would be infinite.
-    """
-    degree = symmetric.sum(-1)
-    scale = (degree + shift).rsqrt()
-    own = torch.dot(degree * scale.square(), gram.diagonal())
-    shared = torch.dot(scale, (symmetric * gram) @ scale)
-    return own - shared
+    dense = dense_features(features)
+    return dense @ dense.mT
 
 
 _GIGABYTE = 1e9
@@ -51,15 +35,7 @@ def require_dense_memory(
     dtype: torch.dtype,
     device: torch.device,
 ) -> None:
-    """Raise `InvalidInput` if so many matrices of n² numbers do not fit.
-
-    Args:
-        method: Name of the method, for the message.
-        matrices: How many matrices there are at the same time, at most.
-        num_nodes: n.
-        dtype: Of their numbers.
-        device: Where they would be.
-    """
+    """Raise `InvalidInput` if so many matrices of n² numbers at once do not fit."""
     needed = matrices * num_nodes**2 * dtype.itemsize
     free = free_memory(device)
     if free is not None and needed > free:
@@ -72,11 +48,7 @@ def require_dense_memory(
 
 @final
 class PairMatrix:
-    """The pairs of nodes below the diagonal, row by row.
-
-    Args:
-        num_nodes: Number of nodes, n.
-        device: Where the numbers live.
+    """The n (n - 1) / 2 pairs of nodes below the diagonal, row by row.
 
     >>> PairMatrix(3, "cpu").symmetric(torch.tensor([1, 2, 3])).tolist()
     [[0, 1, 2], [1, 0, 3], [2, 3, 0]]
@@ -86,11 +58,6 @@ class PairMatrix:
         self.num_nodes = num_nodes
         larger, smaller = torch.tril_indices(num_nodes, num_nodes, -1, device=device)
         self._position: Tensor = larger * num_nodes + smaller
-
-    @property
-    def num_pairs(self) -> int:
-        """Number of pairs, n (n - 1) / 2."""
-        return self._position.numel()
 
     def joined(self, edge_index: Tensor) -> Tensor:
         """Whether one of the edges ``[2, edges]`` joins the pair, bool ``[pairs]``."""
@@ -110,14 +77,10 @@ class PairMatrix:
 def linked_pairs(edge_index: Tensor, num_nodes: int) -> Tensor:
     """Return the pairs with an edge in some direction, sorted, loops left out.
 
-    Args:
-        edge_index: Directed edges, ``[2, edges]``.
-        num_nodes: Number of nodes.
-
     >>> linked_pairs(torch.tensor([[0, 2, 2, 1], [2, 0, 1, 1]]), 3)
     tensor([2, 5])
     """
-    pairs = _pair_of_edge(edge_index, num_nodes)
+    pairs = number_of(*edge_index.to(torch.int64), num_nodes)
     linked: Tensor = torch.unique(pairs[edge_index[0] != edge_index[1]])
     return linked
 
@@ -138,22 +101,12 @@ def rewired(
     """Return the edges without some pairs and with others, ``[2, edges]``.
 
     A removed pair loses the edges of both directions, an added one gets both. All other
-    edges stay as they are, directed ones too.
-
-    Args:
-        edge_index: Directed edges, ``[2, edges]``.
-        num_nodes: Number of nodes.
-        added: Pairs that are not linked yet.
-        removed: Pairs.
+    edges stay as they are, directed ones too. Those that are added are not linked yet.
     """
-    kept = ~torch.isin(_pair_of_edge(edge_index, num_nodes), removed)
+    pairs = number_of(*edge_index.to(torch.int64), num_nodes)
     new = nodes_of(added, num_nodes)
-    return torch.cat([edge_index[:, kept], new, new.flip(0)], dim=1)
-
-
-def _pair_of_edge(edge_index: Tensor, num_nodes: int) -> Tensor:
-    source, target = edge_index.to(torch.int64)
-    return number_of(source, target, num_nodes)
+    kept = edge_index[:, ~torch.isin(pairs, removed)]
+    return torch.cat([kept, new, new.flip(0)], dim=1)
 
 
 _BLOCK = 1 << 22
@@ -172,16 +125,9 @@ def highest_unlinked_pairs(
 ) -> Tensor:
     """Return the pairs that are not linked and have the largest products z_i · z_j.
 
-    Memory is O(block + nodes + count). Of two equal products the smaller pair is ahead.
-
-    Args:
-        embedding: One row z_i for each node.
-        linked: Sorted pairs that do not count.
-        count: How many pairs are wanted; all there are if these are fewer.
-        block: How many products are held at once.
-
-    Returns:
-        Pairs, the best first.
+    The best come first, at most ``count``; of two equal products the smaller pair is
+    ahead. Memory is O(block + nodes + count), a block being products held at once. The
+    linked pairs are sorted.
     """
     num_nodes = embedding.shape[0]
     pairs, scores = linked.new_empty(0), embedding.new_empty(0)
@@ -190,9 +136,8 @@ def highest_unlinked_pairs(
     least = float("-inf")
     for start, stop in row_blocks(num_nodes, block):
         found = (embedding[start:stop] @ embedding.mT).view(-1)
-        found = found.masked_fill_(
-            _unwanted(start, stop, linked, num_nodes), -torch.inf
-        )
+        unwanted = _unwanted(start, stop, linked, num_nodes)
+        found = found.masked_fill_(unwanted, -torch.inf)
         # Whoever came before is ahead of an equal, so that only more is of interest.
         better = (found > least).nonzero().squeeze(-1)
         pairs = torch.cat([pairs, better + start * num_nodes])
@@ -208,10 +153,7 @@ def highest_unlinked_pairs(
 def lowest_linked_pairs(embedding: Tensor, linked: Tensor, count: int) -> Tensor:
     """Return the linked pairs with the smallest products z_i · z_j, the least first.
 
-    Args:
-        embedding: One row z_i for each node.
-        linked: Sorted pairs; of two equal products the smaller pair is ahead.
-        count: How many pairs are wanted; all there are if these are fewer.
+    They are at most ``count``; of two equal products the smaller pair is ahead.
     """
     first, second = nodes_of(linked, embedding.shape[0])
     scores = (embedding[first] * embedding[second]).sum(-1)

@@ -1,8 +1,7 @@
 """Pro-GNN: a sparse, low-rank and smooth graph near the given one.
 
-Steps towards sparse and low-rank matrices that are no gradient steps.
-
-The proximal operator of a penalty ``f`` is ``prox(X) = argmin_Z ½ ‖Z - X‖² + f(Z)``.
+Two of its steps are no gradient steps: the proximal operator of a penalty ``f`` is
+``prox(X) = argmin_Z ½ ‖Z - X‖² + f(Z)``.
 """
 
 from collections.abc import Sequence
@@ -13,52 +12,25 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softshrink
 
-from gsebo.bilevel import Tree, make_optimizer
+from gsebo.bilevel import Optimizer, Tree, make_optimizer
 from gsebo.graph import Propagation
 from gsebo.graph.graph import Graph
-from gsebo.methods.base import Run
-from gsebo.methods.baselines.pairs import (
-    feature_smoothness,
-    gram_matrix,
-    require_dense_memory,
-)
-from gsebo.methods.outcome import Outcome
+from gsebo.methods.baselines.pairs import dense_features, gram_matrix
+from gsebo.methods.baselines.shared import BaselineProblem, JointBaseline
 from gsebo.methods.parameters import Rate, Steps
-from gsebo.methods.schedule import EpochClassifier
 from gsebo.schema import Count
 from gsebo.sparse import CompletePattern, Noise
-from gsebo.training import JointProblem, Member, Task
+from gsebo.training import Member, Task
 from gsebo.training.history import SelectBy
 
-
-def shrink_entries(matrix: Tensor, amount: float) -> Tensor:
-    """Proximal operator of ``amount · ‖X‖₁``: every entry that much nearer to 0."""
-    return softshrink(matrix, amount)
-
-
-def shrink_singular_values(symmetric: Tensor, amount: float) -> Tensor:
-    """Proximal operator of ``amount · ‖X‖_*`` at a symmetric matrix ``[n, n]``.
-
-    The singular values of a symmetric matrix are the sizes of its eigenvalues, and an
-    eigendecomposition is several times faster than one into singular values.
-    """
-    if not bool(symmetric.isfinite().all()):
-        # The decomposition would raise; whoever trains is told that it diverged.
-        return symmetric
-    values, vectors = torch.linalg.eigh(symmetric)
-    shrunk: Tensor = (vectors * softshrink(values, amount)) @ vectors.mT
-    return (shrunk + shrunk.mT) / 2
-
-
 _ADJACENCY = "adjacency"
-_WEIGHT_STEPS = 2
 # n x n matrices alive at once: those of an epoch, measured, and of each run.
 _MATRICES, _MATRICES_PER_RUN = 22, 6
 
 
 @final
 @dataclass(kw_only=True, eq=False, repr=False)
-class ProGNN(EpochClassifier):
+class ProGNN(JointBaseline):
     """Property graph neural network (Jin et al., KDD 2020).
 
     The adjacency matrix S is learned together with the network. An epoch is one step of
@@ -80,6 +52,7 @@ class ProGNN(EpochClassifier):
             rarer one shrinks the singular values by as much as it stands for.
     """
 
+    weight_steps: ClassVar[int | None] = 2
     supported_backbones: ClassVar[tuple[str, ...]] = ("gcn",)
 
     inner_lr: Rate = 5e-4
@@ -93,110 +66,95 @@ class ProGNN(EpochClassifier):
     structure_lr: Rate = 0.01
     nuclear_every: Steps = 1
 
-    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
-        dtype = data.x.dtype if data.x.dtype == torch.float64 else torch.float32
-        matrices = _MATRICES + _MATRICES_PER_RUN * len(runs)
-        require_dense_memory("prognn", matrices, data.num_nodes, dtype, runs[0].device)
-        return self.train_jointly(
-            data,
-            runs,
-            lambda task, run: ProGNNProblem(
-                task,
-                supervision=self.supervision,
-                smoothness=self.smoothness,
-                shrink_entries_by=self.sparsity * self.structure_lr,
-                shrink_values_by=self.low_rank * self.structure_lr,
-                nuclear_every=self.nuclear_every,
-            ),
-            structure_optimizer=make_optimizer("momentum", self.structure_lr),
-            in_turns=True,
-            weight_steps=_WEIGHT_STEPS,
-        )
+    def _problem(self, task: Task) -> "ProGNNProblem":
+        return ProGNNProblem(task, self)
+
+    def _structure_optimizer(self) -> Optimizer:
+        return make_optimizer("momentum", self.structure_lr)
+
+    def _dense_matrices(self, data: Graph, runs: int) -> int:
+        return _MATRICES + _MATRICES_PER_RUN * runs
+
+
+def shrink_singular_values(symmetric: Tensor, amount: float) -> Tensor:
+    """Proximal operator of ``amount · ‖X‖_*`` at a symmetric matrix ``[n, n]``.
+
+    The singular values of a symmetric matrix are the sizes of its eigenvalues, and an
+    eigendecomposition is several times faster than one into singular values.
+    """
+    if not bool(symmetric.isfinite().all()):
+        # The decomposition would raise; whoever trains is told that it diverged.
+        return symmetric
+    values, vectors = torch.linalg.eigh(symmetric)
+    shrunk: Tensor = (vectors * softshrink(values, amount)) @ vectors.mT
+    return (shrunk + shrunk.mT) / 2
+
+
+def feature_smoothness(
+    symmetric: Tensor, gram: Tensor, *, shift: float = 1e-3
+) -> Tensor:
+    """``tr(Xᵀ L X)`` with the normalised Laplacian of a weighted graph.
+
+        tr(Xᵀ L X) = ½ Σ_ij S_ij ‖x_i / √d_i - x_j / √d_j‖²,   d = row sums of S
+
+    Features only enter by their products ``gram``, so that it costs n² instead of n²
+    times the number of features. The shift is added to the degrees under the roots:
+    without it the derivative at a node without edges would be infinite.
+    """
+    degree = symmetric.sum(-1)
+    scale = (degree + shift).rsqrt()
+    own = torch.dot(degree * scale.square(), gram.diagonal())
+    shared = torch.dot(scale, (symmetric * gram) @ scale)
+    return own - shared
 
 
 @final
-class ProGNNProblem(JointProblem):
-    """The loss of a turn, and the proximal steps after a turn of the structure.
-
-    Args:
-        task: The network, the graph and the labels.
-        supervision: The paper's gamma.
-        smoothness: Its lambda.
-        shrink_entries_by: Its alpha times the learning rate of S.
-        shrink_values_by: Its beta times the learning rate of S.
-        nuclear_every: Turns of the structure between two eigendecompositions.
-    """
+class ProGNNProblem(BaselineProblem):
+    """The loss of a turn, and the proximal steps after a turn of the structure."""
 
     dense = True
 
-    def __init__(
-        self,
-        task: Task,
-        *,
-        supervision: float,
-        smoothness: float,
-        shrink_entries_by: float,
-        shrink_values_by: float,
-        nuclear_every: int,
-    ) -> None:
+    def __init__(self, task: Task, method: ProGNN) -> None:
         super().__init__(task)
-        self._supervision = supervision
-        self._smoothness = smoothness
-        self._shrink_entries_by = shrink_entries_by
-        self._shrink_values_by = shrink_values_by
-        self._nuclear_every = nuclear_every
-        features = task.features
-        self._gram = gram_matrix(
-            features if isinstance(features, Tensor) else features.to_dense()
-        )
-        self._given = _undirected(task)
-        self._pattern = CompletePattern(task.num_nodes, task.device)
+        self._method = method
+        self._gram = gram_matrix(dense_features(task.features))
         self._loops = torch.eye(task.num_nodes, dtype=task.dtype, device=task.device)
+        # 1 where an edge is, in whichever direction.
+        self._undirected = torch.zeros_like(self._loops)
+        source, target = task.graph.graph.edge_index.to(task.device)
+        self._undirected[source, target] = 1
+        self._undirected[target, source] = 1
+        self._pattern = CompletePattern(task.num_nodes, task.device)
 
     def initial_outer(self) -> Tree:
-        """The given graph, both ways."""
-        return {_ADJACENCY: self._given.clone()}
+        return {_ADJACENCY: self._undirected.clone()}
 
     def loss(self, weights: Tree, outer: Tree, step: int) -> Tensor:
         """What the turn minimises: where S is a constant, it is that of the weights."""
         matrix = outer[_ADJACENCY]
         # Half of the gradient goes to either triangle, so that S stays symmetric.
         adjacency = (matrix + matrix.mT) / 2
-        logits = self.task.logits(
-            weights, *self._propagation(adjacency), Noise(self.task.seed, step)
-        )
-        fit = self.task.loss_of(logits)
+        graph, noise = self._propagation(adjacency), Noise(self.task.seed, step)
         if not matrix.requires_grad:
-            return fit + self.task.penalty(weights)
-        distance: Tensor = torch.linalg.matrix_norm(adjacency - self._given)
-        smoothness = feature_smoothness(adjacency, self._gram)
-        return distance + self._supervision * fit + self._smoothness * smoothness
+            return self.loss_on(graph, weights, noise)
+        fit = self.task.loss_of(self.task.logits(weights, *graph, noise))
+        distance: Tensor = torch.linalg.matrix_norm(adjacency - self._undirected)
+        smoothness = self._method.smoothness * feature_smoothness(adjacency, self._gram)
+        return distance + self._method.supervision * fit + smoothness
 
     def settle(self, weights: Tree, outer: Tree, step: int) -> Tree:
         """Fewer and weaker edges, a lower rank, and entries in [0, 1]."""
-        matrix, turn = outer[_ADJACENCY], step // _WEIGHT_STEPS + 1
-        if self._shrink_values_by > 0 and turn % self._nuclear_every == 0:
-            amount = self._shrink_values_by * self._nuclear_every
-            matrix = shrink_singular_values(matrix, amount)
-        matrix = shrink_entries(matrix, self._shrink_entries_by)
+        method, matrix = self._method, outer[_ADJACENCY]
+        turn = step // (method.weight_steps or 1) + 1
+        low_rank = method.low_rank * method.structure_lr
+        if low_rank > 0 and turn % method.nuclear_every == 0:
+            matrix = shrink_singular_values(matrix, low_rank * method.nuclear_every)
+        matrix = softshrink(matrix, method.sparsity * method.structure_lr)
         return {_ADJACENCY: matrix.clamp(0, 1)}
 
     def members(self, weights: Tree, outer: Tree) -> Sequence[Member]:
-        """The learned graph."""
         return [Member(self._propagation(outer[_ADJACENCY]))]
 
     def _propagation(self, adjacency: Tensor) -> Propagation:
         entries = self._pattern.values(adjacency + self._loops)
-        return Propagation(
-            self._pattern, self.task.backbone.normalise(self._pattern, entries)
-        )
-
-
-def _undirected(task: Task) -> Tensor:
-    """Matrix of 0 and 1: where an edge is, in whichever direction."""
-    size = task.num_nodes
-    matrix = torch.zeros(size, size, dtype=task.dtype, device=task.device)
-    source, target = task.graph.graph.edge_index.to(task.device)
-    matrix[source, target] = 1
-    matrix[target, source] = 1
-    return matrix
+        return self.weighted(self._pattern, entries)

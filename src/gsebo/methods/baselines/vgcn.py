@@ -1,6 +1,6 @@
 """VGCN: the graph is unknown, and an approximate posterior of it is learned.
 
-Coin flips made smooth, by their logits.
+Edges are coin flips made smooth, by their logits:
 
     B = (l + log u - log(1 - u)) / t,   A = sigmoid(B),   u uniform in (0, 1)
 
@@ -27,55 +27,14 @@ from gsebo.graph import Propagation
 from gsebo.graph.graph import Graph
 from gsebo.methods.base import Run
 from gsebo.methods.baselines.pairs import PairMatrix, require_dense_memory
+from gsebo.methods.baselines.shared import BaselineProblem
 from gsebo.methods.outcome import Outcome
 from gsebo.methods.parameters import Rate, Samples, Steps
 from gsebo.methods.schedule import EpochClassifier
 from gsebo.schema import Count
 from gsebo.sparse import CompletePattern, Noise, uniform
 from gsebo.structure.candidates import nearest_neighbours
-from gsebo.training import JointProblem, Member, Task
-
-
-class BinaryConcrete(NamedTuple):
-    """One smooth coin flip for each logit.
-
-    Attributes:
-        logits: l, ``[..., flips]``.
-        temperature: t, above 0.
-    """
-
-    logits: Tensor
-    temperature: float
-
-    def sample(self, uniform: Tensor) -> Tensor:
-        """Draw B, with a derivative by the logits.
-
-        Args:
-            uniform: u, one number in (0, 1) for each logit.
-        """
-        noise = uniform.log() - (-uniform).log1p()
-        return (self.logits + noise) / self.temperature
-
-    def log_density(self, b: Tensor) -> Tensor:
-        """Logarithm of the density of B at ``b``, ``[..., flips]``."""
-        centred = self.temperature * b - self.logits
-        return math.log(self.temperature) - centred - 2 * softplus(-centred)
-
-
-def divergence_of_sample(
-    posterior: BinaryConcrete, prior: BinaryConcrete, b: Tensor
-) -> Tensor:
-    """Log q(b) - log p(b), summed over the flips: its mean is KL(q || p).
-
-    Args:
-        posterior: q.
-        prior: p.
-        b: Drawn by ``posterior.sample``.
-    """
-    # In log q(b) the logits cancel: t b - l is the noise. So it has no derivative.
-    fixed = BinaryConcrete(posterior.logits.detach(), posterior.temperature)
-    return (fixed.log_density(b.detach()) - prior.log_density(b)).sum(-1)
-
+from gsebo.training import Member, Task
 
 _SITE = 1000
 _TEST_SITE = 1001
@@ -85,7 +44,6 @@ _EDGE_PRIOR = {"graph": 0.99, "knn": 0.5}
 _HALVING_SEED = 1
 # Relaxed samples are full of numbers that no prediction notices.
 _NEGLIGIBLE = 1e-6
-
 
 _Probability = Annotated[float, Meta(gt=0, lt=1)]
 _Temperature = Annotated[float, Meta(gt=0)]
@@ -143,28 +101,20 @@ class VGCN(EpochClassifier):
         # more. Every further run keeps its logits, the best of them and two moments.
         matrices = 8 + max(6 * self.samples, 2 * self.test_samples) + 2 * len(runs)
         dtype = data.x.dtype if data.x.dtype == torch.float64 else torch.float32
-        device, num_nodes = runs[0].device, data.x.shape[0]
-        require_dense_memory("vgcn", matrices, num_nodes, dtype, device)
+        require_dense_memory("vgcn", matrices, data.num_nodes, dtype, runs[0].device)
         if self.compat:
             data = _half_of_validation_trained_on(data)
-        prior: _Prior | None = None
+        prior: tuple[PairMatrix, BinaryConcrete] | None = None
 
         def problem(task: Task, run: Run) -> VGCNProblem:
             nonlocal prior
             prior = prior or self.prior_of(task)
-            return VGCNProblem(
-                task,
-                *prior,
-                temperature=self.posterior_temperature,
-                beta=self.beta,
-                samples=self.samples,
-                test_samples=self.test_samples,
-            )
+            return VGCNProblem(task, self, *prior)
 
         optimizer = make_optimizer(self.inner_optimizer, self.inner_lr)
         return self.train_jointly(data, runs, problem, structure_optimizer=optimizer)
 
-    def prior_of(self, task: Task) -> "_Prior":
+    def prior_of(self, task: Task) -> "tuple[PairMatrix, BinaryConcrete]":
         """Lay the prior over the pairs of a graph."""
         edges = task.graph.graph.edge_index
         if self.prior == "knn":
@@ -181,91 +131,98 @@ class VGCN(EpochClassifier):
         return pairs, BinaryConcrete(logits, self.prior_temperature)
 
 
-_Prior = tuple[PairMatrix, BinaryConcrete]
+class BinaryConcrete(NamedTuple):
+    """One smooth coin flip for each logit l, ``[..., flips]``, at temperature t > 0."""
+
+    logits: Tensor
+    temperature: float
+
+    def sample(self, uniform: Tensor) -> Tensor:
+        """Draw B, with a derivative by the logits, from one u for each."""
+        noise = uniform.log() - (-uniform).log1p()
+        return (self.logits + noise) / self.temperature
+
+    def log_density(self, b: Tensor) -> Tensor:
+        """Logarithm of the density of B at ``b``, ``[..., flips]``."""
+        centred = self.temperature * b - self.logits
+        return math.log(self.temperature) - centred - 2 * softplus(-centred)
+
+
+def divergence_of_sample(
+    posterior: BinaryConcrete, prior: BinaryConcrete, b: Tensor
+) -> Tensor:
+    """Log q(b) - log p(b), summed over the flips, of a b that q has drawn.
+
+    Its mean is KL(q || p), q being the posterior.
+    """
+    # In log q(b) the logits cancel: t b - l is the noise. So it has no derivative.
+    fixed = BinaryConcrete(posterior.logits.detach(), posterior.temperature)
+    return (fixed.log_density(b.detach()) - prior.log_density(b)).sum(-1)
 
 
 @final
-class VGCNProblem(JointProblem):
+class VGCNProblem(BaselineProblem):
     """The evidence lower bound of the training labels, by importance weighting.
 
         -mean over training nodes i of log mean over samples s of
             exp(log p(y_i | A_s) - β/n (log q(B_s) - log p(B_s)))
 
-    Args:
-        task: The network, the graph and the labels.
-        pairs: The pairs of nodes.
-        prior: p.
-        temperature: Of q; its logits are learned and start at those of p.
-        beta: β.
-        samples: Graphs drawn in each training step.
-        test_samples: Graphs that predictions are averaged over.
+    The logits of q are learned and start at those of the prior p.
     """
 
     dense = True
 
     def __init__(
-        self,
-        task: Task,
-        pairs: PairMatrix,
-        prior: BinaryConcrete,
-        *,
-        temperature: float,
-        beta: float,
-        samples: int,
-        test_samples: int,
+        self, task: Task, method: VGCN, pairs: PairMatrix, prior: BinaryConcrete
     ) -> None:
         super().__init__(task)
-        self._pairs, self._prior = pairs, prior
-        self._temperature = temperature
-        self._share = beta / task.inner_nodes.numel()
-        self._samples, self._test_samples = samples, test_samples
+        self._method, self._pairs, self._prior = method, pairs, prior
+        self._share = method.beta / task.inner_nodes.numel()
         self._pattern = CompletePattern(task.num_nodes, task.device)
 
     def initial_outer(self) -> Tree:
-        """The logits of the prior."""
         return {_LOGITS: self._prior.logits.clone()}
 
     def loss(self, weights: Tree, outer: Tree, step: int) -> Tensor:
-        """The negative bound for each training node, and the penalty."""
-        posterior = BinaryConcrete(outer[_LOGITS], self._temperature)
+        posterior, samples = self._posterior(outer), self._method.samples
         nodes = self.inner_nodes
         terms = []
-        for number in range(self._samples):
+        for number in range(samples):
             # Every sample has a step of its own, and with it dropout of its own.
-            noise = Noise(self.task.seed, step * self._samples + number)
+            noise = Noise(self.task.seed, step * samples + number)
             b = self._draw(posterior, noise, _SITE)
-            strengths = self._strengths(b)
-            logits = self.task.logits(weights, self._pattern, strengths, noise)
+            logits = self.task.logits(weights, *self._relaxed(b), noise)
             missed = cross_entropy(
                 logits.index_select(0, nodes), self.labels[nodes], reduction="none"
             )
             divergence = divergence_of_sample(posterior, self._prior, b)
             terms.append(-missed - self._share * divergence)
-        bound = torch.stack(terms).logsumexp(0) - math.log(self._samples)
+        bound = torch.stack(terms).logsumexp(0) - math.log(samples)
         return self.task.first_layer_penalty(weights) - bound.mean()
 
     @torch.no_grad()
     def members(self, weights: Tree, outer: Tree) -> Sequence[Member]:
         """Graphs drawn with the same noise in every evaluation."""
-        posterior = BinaryConcrete(outer[_LOGITS], self._temperature)
-        noise = Noise(self.task.seed, 0)
+        posterior, noise = self._posterior(outer), Noise(self.task.seed, 0)
         members = []
-        for number in range(self._test_samples):
+        for number in range(self._method.test_samples):
             b = self._draw(posterior, noise, _TEST_SITE + number)
-            strengths = self._strengths(b)
+            pattern, strengths = self._relaxed(b)
             noticed = strengths.masked_fill_(strengths < _NEGLIGIBLE, 0)
-            members.append(Member(Propagation(self._pattern, noticed)))
+            members.append(Member(Propagation(pattern, noticed)))
         return members
+
+    def _posterior(self, outer: Tree) -> BinaryConcrete:
+        return BinaryConcrete(outer[_LOGITS], self._method.posterior_temperature)
 
     def _draw(self, posterior: BinaryConcrete, noise: Noise, site: int) -> Tensor:
         logits = posterior.logits
         return posterior.sample(uniform(tuple(logits.shape), noise, site, logits))
 
-    def _strengths(self, b: Tensor) -> Tensor:
+    def _relaxed(self, b: Tensor) -> Propagation:
         """The relaxed graph of a draw, with self-loops and normalised."""
         weights = self._pairs.symmetric(torch.sigmoid(b), diagonal=1.0)
-        flat = self._pattern.values(weights)
-        return self.task.backbone.normalise(self._pattern, flat)
+        return self.weighted(self._pattern, self._pattern.values(weights))
 
 
 def _half_of_validation_trained_on(data: Graph) -> Graph:

@@ -75,11 +75,7 @@ def message_layers(module: nn.Module) -> list[MessagePassing]:
 
 @final
 class Gate:
-    """The hooks of one ``with`` block.
-
-    Attributes:
-        num_propagations: Number of propagations that were gated.
-    """
+    """The hooks of one ``with`` block, and how many propagations they have gated."""
 
     def __init__(
         self, module: nn.Module, strengths: Tensor, edge_index: Tensor, num_nodes: int
@@ -208,8 +204,7 @@ class Gate:
 
     def _refused(self, layer: MessagePassing, why: str) -> InvalidInput:
         names = (name for name, each in self.module.named_modules() if each is layer)
-        kind = type(layer).__name__
-        name = next(names)
+        name, kind = next(names), type(layer).__name__
         return InvalidInput(f"layer {f'{name} ({kind})' if name else kind} {why}.")
 
 
@@ -233,11 +228,8 @@ class PyGBackbone(Backbone):
     Strengths are ``[entries]`` in the order of the pattern, edges and then self-loops;
     those of the self-loops have no effect on layers that send none.
 
-    Args:
-        module: The model, which is copied. Call :meth:`prepare` before training.
-
-    Attributes:
-        num_propagations: Number of propagations of one call, 0 before ``prepare``.
+    The model is copied. Call :meth:`prepare` before training: until then it is not
+    known how many propagations one call makes, and their number is 0.
     """
 
     sums_messages = False
@@ -260,7 +252,9 @@ class PyGBackbone(Backbone):
         self.num_propagations = self._num_gated = 0
         for layer in self.module.modules():
             if isinstance(layer, _NormBase):
-                _forget_running_statistics(layer)
+                layer.track_running_stats = False
+                layer.running_mean = layer.running_var = None
+                layer.num_batches_tracked = None
 
     def forward(
         self,
@@ -269,7 +263,6 @@ class PyGBackbone(Backbone):
         strengths: Tensor | LayerStrengths | None = None,
         noise: Noise | None = None,
     ) -> Tensor:
-        """Return the logits, ``[nodes, classes]``."""
         if callable(strengths):
             raise InvalidInput(
                 f"{self._name} given with strengths that depend on each layer's input; "
@@ -287,35 +280,20 @@ class PyGBackbone(Backbone):
         self._num_gated = gate.num_propagations
         return logits
 
-    def initial_strength(
-        self, pattern: Pattern, degree: Tensor | None = None
-    ) -> Tensor:
-        """One: the messages as they are."""
-        floating = (p.dtype for p in self.parameters() if p.is_floating_point())
-        dtype = next(floating, torch.get_default_dtype())
-        return torch.ones(pattern.num_entries, dtype=dtype, device=pattern.device)
-
-    def normalise(
-        self, pattern: Pattern, weights: Tensor, sums: Tensor | None = None
-    ) -> Tensor:
-        """The weights, beside what the model normalises by itself."""
-        return weights
-
     def prepare(self, features: Features, pattern: Pattern, num_classes: int) -> None:
         """Initialise lazy weights and check that the model can be used.
 
         Lazy weights are drawn from torch's global generator, as they would be without
-        this adapter.
-
-        Raises:
-            InvalidInput: If the model cannot be called, gated, replayed or
-                differentiated twice, or gives another shape than ``[nodes, classes]``.
+        this adapter. A model is refused that cannot be called, gated, replayed or
+        differentiated twice, or gives another shape than ``[nodes, classes]``.
         """
         name = self._name
         expected = [pattern.num_rows, num_classes]
         try:
-            self._initialise_lazy_weights(features, pattern)
             with torch.no_grad():
+                if any(is_lazy(parameter) for parameter in self.parameters()):
+                    self._set_training(False)
+                    self.module(_dense_features(features), _edge_index(pattern))
                 logits = self(features, pattern, self.initial_strength(pattern))
         except InvalidInput:
             raise
@@ -336,12 +314,6 @@ class PyGBackbone(Backbone):
             )
         self.num_propagations = self._num_gated
         self._check_training(features, pattern)
-
-    def _initialise_lazy_weights(self, features: Features, pattern: Pattern) -> None:
-        if any(is_lazy(parameter) for parameter in self.parameters()):
-            self._set_training(False)
-            with torch.no_grad():
-                self.module(_dense_features(features), _edge_index(pattern))
 
     def _check_training(self, features: Features, pattern: Pattern) -> None:
         name = self._name
@@ -431,11 +403,6 @@ def _seeded(noise: Noise, device: torch.device) -> Iterator[None]:
         torch.default_generator.manual_seed(seed)
         torch.cuda.default_generators[index].manual_seed(seed)
         yield
-
-
-def _forget_running_statistics(layer: _NormBase) -> None:
-    layer.track_running_stats = False
-    layer.running_mean = layer.running_var = layer.num_batches_tracked = None
 
 
 def _edge_index(pattern: Pattern) -> Tensor:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, TypeVar, final
+from typing import Any, final
 
 import torch
 import torch_geometric.nn as pyg
@@ -15,17 +15,10 @@ from gsebo.errors import InvalidInput
 from gsebo.lookup import normalise
 from gsebo.nn.registry import construct, no_options
 
-PREFIX = "pyg:"
-T = TypeVar("T")
-
 
 def build_pyg_module(
     spec: str | type[nn.Module] | nn.Module,
-    in_channels: int,
-    hidden_channels: int,
-    out_channels: int,
-    num_layers: int,
-    dropout: float,
+    sizes: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> nn.Module:
     """Build a module that is called as ``module(x, edge_index)``.
@@ -35,14 +28,11 @@ def build_pyg_module(
             given those of the sizes that it takes; or an instance, which is copied
             and its weights drawn anew from torch's global generator wherever it has
             ``reset_parameters``. A layer becomes a :class:`ConvStack`.
-        in_channels: Number of features.
-        hidden_channels: Width of the hidden layers.
-        out_channels: Number of classes.
-        num_layers: Number of layers.
-        dropout: Rate of dropout.
+        sizes: Channels, ``num_layers`` and ``dropout``, by name.
         options: Further arguments of the class.
 
-    >>> build_pyg_module("GATv2", 5, 4, 3, 2, 0.5, {"heads": 2}).convs
+    >>> sizes = dict(in_channels=5, hidden_channels=4, out_channels=3, num_layers=2)
+    >>> build_pyg_module("GATv2", sizes | {"dropout": 0.5}, {"heads": 2}).convs
     ModuleList(
       (0): GATv2Conv(5, 4, heads=2)
       (1): GATv2Conv(8, 3, heads=2)
@@ -55,19 +45,7 @@ def build_pyg_module(
         return module
     build = pyg_class(spec) if isinstance(spec, str) else spec
     if issubclass(build, pyg.MessagePassing):
-        return ConvStack(
-            build,
-            [in_channels, *[hidden_channels] * (num_layers - 1), out_channels],
-            dropout,
-            options,
-        )
-    sizes = {
-        "in_channels": in_channels,
-        "hidden_channels": hidden_channels,
-        "out_channels": out_channels,
-        "num_layers": num_layers,
-        "dropout": dropout,
-    }
+        return ConvStack(build, sizes, options)
     return construct(build, sizes, options)
 
 
@@ -77,19 +55,12 @@ class ConvStack(nn.Module):
 
     Heads are concatenated in the hidden layers and averaged in the last one. A layer
     that needs a network, such as GIN, is given Linear-ReLU-Linear.
-
-    Args:
-        conv: Class of the layers.
-        channels: Width before, between and after the layers.
-        dropout: Rate of dropout between the layers.
-        options: Further arguments of the layers.
     """
 
     def __init__(
         self,
         conv: type[nn.Module],
-        channels: list[int],
-        dropout: float,
+        sizes: Mapping[str, Any],
         options: Mapping[str, Any],
     ) -> None:
         super().__init__()
@@ -97,13 +68,13 @@ class ConvStack(nn.Module):
         concat = "heads" in takes and "concat" in takes and options.get("concat", True)
         heads = options.get("heads", 1) if concat else 1
         self.convs = nn.ModuleList()
-        width = channels[0]
-        for number, out in enumerate(channels[1:], start=1):
-            last = number == len(channels) - 1
-            own = {**options, "concat": False} if last and concat else options
-            self.convs.append(_convolution(conv, width, out, own))
-            width = heads * out
-        self.dropout = nn.Dropout(dropout)
+        width, hidden = sizes["in_channels"], sizes["hidden_channels"]
+        for _ in range(sizes["num_layers"] - 1):
+            self.convs.append(_convolution(conv, width, hidden, options))
+            width = heads * hidden
+        averaged = {**options, "concat": False} if concat else options
+        self.convs.append(_convolution(conv, width, sizes["out_channels"], averaged))
+        self.dropout = nn.Dropout(sizes["dropout"])
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
@@ -126,26 +97,21 @@ def _convolution(
 ) -> nn.Module:
     takes = inspect.signature(conv).parameters
     if "in_channels" in takes and "out_channels" in takes:
-        sizes: dict[str, Any] = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-        }
-    elif "nn" in takes:
-        # An EdgeConv sees the node and the difference to its neighbour.
-        width = 2 * in_channels if issubclass(conv, pyg.EdgeConv) else in_channels
-        sizes = {
-            "nn": nn.Sequential(
-                nn.Linear(width, out_channels),
-                nn.ReLU(),
-                nn.Linear(out_channels, out_channels),
-            )
-        }
-    else:
+        sizes = {"in_channels": in_channels, "out_channels": out_channels}
+        return construct(conv, sizes, options)
+    if "nn" not in takes:
         raise InvalidInput(
             f"{conv.__name__} takes no in_channels and out_channels and cannot be "
             "stacked; expected a module that uses it."
         )
-    return construct(conv, sizes, options)
+    # An EdgeConv sees the node and the difference to its neighbour.
+    width = 2 * in_channels if issubclass(conv, pyg.EdgeConv) else in_channels
+    network = nn.Sequential(
+        nn.Linear(width, out_channels),
+        nn.ReLU(),
+        nn.Linear(out_channels, out_channels),
+    )
+    return construct(conv, {"nn": network}, options)
 
 
 def reset_parameters(module: nn.Module) -> None:
@@ -163,11 +129,10 @@ def reset_parameters(module: nn.Module) -> None:
 def pyg_class(name: str, others: Iterable[str] = ()) -> type[nn.Module]:
     """Return the model or layer of PyG called ``name``, with or without ``Conv``.
 
-    Args:
-        name: Name in any case, may start with ``pyg:``.
-        others: Further names to suggest when there is none.
+    The name may be in any case and start with ``pyg:``; ``others`` are further ones to
+    suggest when there is none.
     """
-    wanted = normalise(name.removeprefix(PREFIX))
+    wanted = normalise(name.removeprefix("pyg:"))
     by_name = {normalise(key): key for key in _pyg_classes()}
     for candidate in (wanted, f"{wanted}conv"):
         if candidate in by_name:

@@ -1,0 +1,131 @@
+"""What several baselines share: an estimator and a problem to start from."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import ClassVar, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from gsebo.bilevel import Optimizer, Tree
+from gsebo.bilevel.tree import filled, gradient, require_grad
+from gsebo.errors import InvalidInput
+from gsebo.graph import Propagation, Topology
+from gsebo.graph.graph import Graph
+from gsebo.methods.base import Run
+from gsebo.methods.baselines.pairs import require_dense_memory
+from gsebo.methods.outcome import Outcome
+from gsebo.methods.schedule import EpochClassifier
+from gsebo.sparse import Noise, Pattern
+from gsebo.training import JointProblem, Task
+
+M = TypeVar("M", bound=nn.Module)
+
+
+class JointBaseline(EpochClassifier):
+    """A method that trains weights and structure on the loss of one problem."""
+
+    weight_steps: ClassVar[int | None] = None
+    """Where both take turns: steps of the weights for one of the structure."""
+
+    @abstractmethod
+    def _problem(self, task: Task) -> JointProblem:
+        """What is minimised, and which graphs predict."""
+
+    def _structure_optimizer(self) -> Optimizer | None:
+        """Makes the steps of the structure, if it learns by gradient."""
+        return None
+
+    def _dense_matrices(self, data: Graph, runs: int) -> int:
+        """At most so many matrices of all pairs of nodes are held at once."""
+        return 0
+
+    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
+        if matrices := self._dense_matrices(data, len(runs)):
+            dtype = data.x.dtype if data.x.dtype == torch.float64 else torch.float32
+            name, device = type(self).__name__.lower(), runs[0].device
+            require_dense_memory(name, matrices, data.num_nodes, dtype, device)
+        return self.train_jointly(
+            data,
+            runs,
+            lambda task, run: self._problem(task),
+            structure_optimizer=self._structure_optimizer(),
+            weight_steps=self.weight_steps or 1,
+            in_turns=self.weight_steps is not None,
+        )
+
+
+class BaselineProblem(JointProblem):
+    """A problem with the graphs and the loss that most methods have."""
+
+    @cached_property
+    def given(self) -> Propagation:
+        """The given graph in its vanilla propagation."""
+        return Propagation(self.task.graph.pattern, self.initial_strengths)
+
+    def weighted(self, pattern: Pattern, weights: Tensor) -> Propagation:
+        """A weighted graph in its vanilla propagation, differentiable."""
+        return Propagation(pattern, self.task.backbone.normalise(pattern, weights))
+
+    def unweighted(self, edge_index: Tensor) -> Propagation:
+        """Other edges ``[2, edges]`` in their vanilla propagation."""
+        task, loops = self.task, self.task.backbone.self_loops
+        pattern = Topology.from_edges(
+            edge_index, task.num_nodes, self_loops=loops, device=task.device
+        ).pattern
+        return Propagation(pattern, task.backbone.initial_strength(pattern))
+
+    def loss_on(self, graph: Propagation, weights: Tree, noise: Noise) -> Tensor:
+        """Mean cross-entropy of the training nodes on a graph, plus weight decay."""
+        logits = self.task.logits(weights, *graph, noise)
+        return self.task.loss_of(logits) + self.task.penalty(weights)
+
+
+def beside(task: Task, site: int, make: Callable[[], M]) -> M:
+    """Make a network that is trained beside the backbone, with weights by the seed."""
+    with torch.random.fork_rng(devices=[]):
+        # Not the seed itself, from which the backbone drew its weights.
+        torch.manual_seed(Noise(task.seed, 0).keys(site)[0])
+        return make().to(task.device, task.dtype)
+
+
+def weights_of(module: nn.Module) -> Tree:
+    """A copy of the weights of a network."""
+    return {name: weight.detach().clone() for name, weight in module.named_parameters()}
+
+
+def both_ways(edge_index: Tensor) -> Tensor:
+    """Edges ``[2, edges]`` and then the same edges turned round."""
+    return torch.cat([edge_index, edge_index.flip(0)], dim=1)
+
+
+def minimise(
+    loss_of: Callable[[Tree, int], Tensor],
+    start: Tree,
+    optimizer: Optimizer,
+    steps: int,
+) -> Tree:
+    """Take steps on a loss, without selection or stopping; return the last parameters.
+
+    It is for what a method prepares before its real training. The loss is one of the
+    parameters and the number of the step.
+
+    Raises:
+        InvalidInput: The parameters are not finite in the end.
+    """
+    parameters, state = start, optimizer.init(start)
+    for step in range(steps):
+        leaves = require_grad(parameters)
+        with torch.enable_grad():
+            (found,) = gradient(loss_of(leaves, step), leaves)
+        with torch.no_grad():
+            parameters, state = optimizer.update(
+                filled(found, leaves), state, parameters
+            )
+    if not all(bool(leaf.isfinite().all()) for leaf in parameters.values()):
+        raise InvalidInput(
+            f"preparing diverged: a parameter is not finite after {steps} steps; "
+            "expected a smaller learning rate or smaller features"
+        )
+    return parameters
