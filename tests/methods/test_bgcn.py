@@ -10,8 +10,7 @@ from torch_geometric.data import Data
 
 from gsebo import InvalidInput
 from gsebo.bilevel import Tree
-from gsebo.methods.baselines.bgcn import BGCN, BGCNProblem, BlockPlan
-from gsebo.methods.baselines.block_model import BlockFit
+from gsebo.methods.baselines.bgcn import BGCN, BGCNProblem
 from gsebo.methods.controls import Vanilla
 from gsebo.methods.prepare import PreparedGraph, make_task
 from gsebo.training import Checkpoint
@@ -20,24 +19,17 @@ from gsebo.training.tape_derivatives import FLAT
 from .examples import assert_same_fit, small_graph
 
 # After 4, 7 and 10 epochs the model is fitted; the last 4 epochs are averaged.
-PLAN = BlockPlan(
-    warmup=4,
-    refit_every=3,
-    average_after=8,
-    random_iterations=4,
-    refit_iterations=3,
-    last=12,
-)
 QUICK: dict[str, Any] = {
     "hidden_channels": 8,
-    "max_epochs": PLAN.last,
-    "warmup_epochs": PLAN.warmup,
-    "refit_every": PLAN.refit_every,
-    "average_after": PLAN.average_after,
-    "random_iterations": PLAN.random_iterations,
-    "refit_iterations": PLAN.refit_iterations,
+    "max_epochs": 12,
+    "warmup_epochs": 4,
+    "refit_every": 3,
+    "average_after": 8,
+    "random_iterations": 4,
+    "refit_iterations": 3,
     "random_state": 0,
 }
+PLAN = BGCN(**QUICK)
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +39,9 @@ def data() -> Data:
 
 def problem_of(data: Data, *, compat: bool = False, delta: float = 0.01) -> BGCNProblem:
     prepared = PreparedGraph(data, torch.device("cpu"))
-    network = BGCN(hidden_channels=8).network()
-    task = make_task(prepared, network, weight_decay=0.1, seed=3)
-    fit = BlockFit(task.graph, delta=delta)
-    return BGCNProblem(task, fit, PLAN, first_layer_decay=compat)
+    method = BGCN(**QUICK, compat=compat, delta=delta)
+    task = make_task(prepared, method.network(), weight_decay=0.1, seed=3)
+    return BGCNProblem(task, method)
 
 
 def walked(problem: BGCNProblem, steps: int) -> tuple[Tree, Tree]:
@@ -78,7 +69,7 @@ def test_members_say_what_the_running_mean_says(data: Data, steps: int) -> None:
 
 def test_before_anything_is_averaged_the_given_graph_predicts(data: Data) -> None:
     problem = problem_of(data)
-    for steps in (0, PLAN.warmup, PLAN.average_after):
+    for steps in (0, PLAN.warmup_epochs, PLAN.average_after):
         weights, outer = walked(problem, steps)
         vanilla = problem.task.logits(weights, problem.task.graph.pattern, None, None)
         torch.testing.assert_close(problem.scores(weights, outer), vanilla)
@@ -86,34 +77,34 @@ def test_before_anything_is_averaged_the_given_graph_predicts(data: Data) -> Non
 
 def test_the_last_member_is_the_last_step(data: Data) -> None:
     problem = problem_of(data)
-    weights, outer = walked(problem, PLAN.last)
+    weights, outer = walked(problem, PLAN.max_epochs)
     graph, own = problem.members(weights, outer)[-1]
     assert own is not None
     assert torch.equal(own[FLAT], weights[FLAT])
-    trained_on = problem.drawn(outer, PLAN.last - 1)
+    trained_on = problem.drawn(outer, PLAN.max_epochs - 1)
     assert torch.equal(graph.pattern.columns, trained_on.pattern.columns)
     assert torch.equal(graph.strengths, trained_on.strengths)
-    before = problem.drawn(outer, PLAN.last - 2)
+    before = problem.drawn(outer, PLAN.max_epochs - 2)
     assert not torch.equal(graph.strengths, before.strengths)
 
 
 def test_drawn_graphs_follow_the_blocks_and_are_undirected(data: Data) -> None:
     problem = problem_of(data, delta=0.0)
-    _, outer = walked(problem, PLAN.last)
+    _, outer = walked(problem, PLAN.max_epochs)
     assert outer["block"].shape == (3, data.num_nodes)
-    for step in range(PLAN.warmup, PLAN.last):
+    for step in range(PLAN.warmup_epochs, PLAN.max_epochs):
         pattern, strengths = problem.drawn(outer, step)
         dense = torch.zeros(data.num_nodes, data.num_nodes)
         dense[pattern.row_of_entry, pattern.column_of_entry] = strengths
         assert torch.equal(dense, dense.mT)
         assert bool((dense.diagonal() > 0).all())
-        block = outer["block"][(step - PLAN.warmup) // PLAN.refit_every]
+        block = outer["block"][(step - PLAN.warmup_epochs) // PLAN.refit_every]
         assert bool((dense[block.unsqueeze(-1) != block] == 0).all())
 
 
 def test_the_first_fit_begins_at_random_and_each_from_the_classes(data: Data) -> None:
     problem = problem_of(data)
-    weights, outer = walked(problem, PLAN.warmup)
+    weights, outer = walked(problem, PLAN.warmup_epochs)
     fresh = problem.initial_outer()
     assert not torch.equal(outer["phi"].sum(-1), fresh["phi"].sum(-1))
     with torch.no_grad():
@@ -130,15 +121,15 @@ def test_warm_up_is_vanilla_training(data: Data) -> None:
         torch.tensor([record.train_loss for record in each.history_])
         for each in (model, plain)
     )
-    warmup = PLAN.warmup
+    warmup = PLAN.warmup_epochs
     torch.testing.assert_close(ours[:warmup], theirs[:warmup])
     assert float((ours[warmup:] - theirs[warmup:]).abs().min()) > 1e-5
 
 
 def test_all_epochs_are_trained_and_the_last_is_kept(data: Data) -> None:
     model = BGCN(**QUICK, patience=1).fit(data)
-    assert model.best_step_ == len(model.history_) == PLAN.last
-    assert len(model.model_.members) == PLAN.last - PLAN.average_after
+    assert model.best_step_ == len(model.history_) == PLAN.max_epochs
+    assert len(model.model_.members) == PLAN.max_epochs - PLAN.average_after
 
 
 def test_compat_decays_the_first_layer_alone(data: Data) -> None:

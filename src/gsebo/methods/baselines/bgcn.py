@@ -2,23 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
 from gsebo.bilevel import Tree
 from gsebo.errors import InvalidInput
-from gsebo.graph import Propagation, Topology
-from gsebo.graph.graph import Graph
-from gsebo.methods.base import Run
+from gsebo.graph import Propagation
 from gsebo.methods.baselines.block_model import BlockFit, Blocks, sample_links
-from gsebo.methods.outcome import Outcome
+from gsebo.methods.baselines.shared import BaselineProblem, JointBaseline, both_ways
 from gsebo.methods.parameters import ShareBelowOne, Steps
-from gsebo.methods.schedule import EpochClassifier
 from gsebo.schema import Count
 from gsebo.sparse import Noise
-from gsebo.training import JointProblem, Member, Task
+from gsebo.training import Member, Task
 from gsebo.training.history import SelectBy
 from gsebo.training.tape_derivatives import FLAT
 
@@ -29,7 +26,7 @@ _REFIT_FIRST = 10_000
 
 @final
 @dataclass(kw_only=True, eq=False, repr=False)
-class BGCN(EpochClassifier):
+class BGCN(JointBaseline):
     """A GCN on graphs drawn from a block model (Zhang et al., AAAI 2019).
 
     After some epochs on the given graph, a mixed-membership block model is fitted to
@@ -76,79 +73,28 @@ class BGCN(EpochClassifier):
                 "expected warmup_epochs <= average_after < max_epochs."
             )
 
-    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
-        plan = BlockPlan(
-            warmup=self.warmup_epochs,
-            refit_every=self.refit_every,
-            average_after=self.average_after,
-            random_iterations=self.random_iterations,
-            refit_iterations=self.refit_iterations,
-            last=self.max_epochs,
-        )
-
-        def problem(task: Task, run: Run) -> BGCNProblem:
-            fit = BlockFit(
-                task.graph,
-                delta=self.delta,
-                batch_nodes=self.batch_nodes,
-                nonlink_share=self.nonlink_share,
-                device=task.device,
-            )
-            return BGCNProblem(task, fit, plan, first_layer_decay=self.compat)
-
-        return self.train_jointly(data, runs, problem)
-
-
-class BlockPlan(NamedTuple):
-    """When the block model is fitted, and for how long.
-
-    Attributes:
-        warmup: Number of steps before the first fit.
-        refit_every: Steps from one fit to the next.
-        average_after: Number of steps before predictions are averaged.
-        random_iterations: Of the first fit, from random parameters.
-        refit_iterations: Of every fit from predicted classes.
-        last: Number of all steps; after it no fit would be of use.
-    """
-
-    warmup: int
-    refit_every: int
-    average_after: int
-    random_iterations: int
-    refit_iterations: int
-    last: int
-
-    def fits_after(self, step: int) -> bool:
-        """Whether the block model is fitted after so many steps."""
-        since = step - self.warmup
-        return since >= 0 and since % self.refit_every == 0 and step < self.last
-
-    def latest_fit(self, step: int) -> int:
-        """Number of the fit that a step after warm-up draws its graph from."""
-        return (step - self.warmup) // self.refit_every
+    def _problem(self, task: Task) -> "BGCNProblem":
+        return BGCNProblem(task, self)
 
 
 @final
-class BGCNProblem(JointProblem):
+class BGCNProblem(BaselineProblem):
     """Training loss on the given graph at first, then on drawn ones.
 
     What is remembered: the parameters of the block model, the hard blocks and densities
     of every fit, and of the averaged steps the weights and the sum of probabilities.
-
-    Args:
-        task: The network, the graph and the labels.
-        fit: Fits the block model.
-        plan: When it does.
-        first_layer_decay: Whether weight decay acts on the first layer alone.
     """
 
-    def __init__(
-        self, task: Task, fit: BlockFit, plan: BlockPlan, *, first_layer_decay: bool
-    ) -> None:
+    def __init__(self, task: Task, method: BGCN) -> None:
         super().__init__(task)
-        self._fit = fit
-        self._plan = plan
-        self._first_layer_decay = first_layer_decay
+        self._method = method
+        self._fit = BlockFit(
+            task.graph,
+            delta=method.delta,
+            batch_nodes=method.batch_nodes,
+            nonlink_share=method.nonlink_share,
+            device=task.device,
+        )
 
     def initial_outer(self) -> Tree:
         """A random block model, and nothing to remember."""
@@ -166,22 +112,24 @@ class BGCNProblem(JointProblem):
         }
 
     def loss(self, weights: Tree, outer: Tree, step: int) -> Tensor:
-        """Mean cross-entropy of the training nodes on the graph of the step."""
-        graph = self._given() if step < self._plan.warmup else self.drawn(outer, step)
+        warm = step >= self._method.warmup_epochs
+        graph = self.drawn(outer, step) if warm else self.given
         logits = self.task.logits(weights, *graph, Noise(self.task.seed, step))
         loss = self.task.loss_of(logits)
-        if self._first_layer_decay:
+        if self._method.compat:
             return loss + self.task.first_layer_penalty(weights)
         return loss + self.task.penalty(weights)
 
     def settle(self, weights: Tree, outer: Tree, step: int) -> Tree:
         """Remember what this step predicts, and fit the block model when it is due."""
-        plan, outer = self._plan, dict(outer)
-        if step > plan.average_after:
+        method, outer = self._method, dict(outer)
+        if step > method.average_after:
             logits = self.task.logits(weights, *self.drawn(outer, step - 1), None)
             outer["probability"] = outer["probability"] + logits.softmax(-1)
             outer["weights"] = _appended(outer["weights"], weights[FLAT])
-        if plan.fits_after(step):
+        # After the last step no fit would be of use.
+        due = range(method.warmup_epochs, method.max_epochs, method.refit_every)
+        if step in due:
             blocks = self._refitted(weights, outer, step)
             outer["phi"], outer["theta"] = blocks
             hard = blocks.membership.argmax(-1).to(blocks.phi)
@@ -191,12 +139,11 @@ class BGCNProblem(JointProblem):
 
     def members(self, weights: Tree, outer: Tree) -> Sequence[Member]:
         """The averaged steps; before there are any, the given graph."""
-        first = self._plan.average_after
-        remembered = enumerate(outer["weights"], start=first)
+        remembered = enumerate(outer["weights"], start=self._method.average_after)
         averaged = [
             Member(self.drawn(outer, step), {FLAT: flat}) for step, flat in remembered
         ]
-        return averaged or [Member(self._given())]
+        return averaged or [Member(self.given)]
 
     @torch.no_grad()
     def scores(self, weights: Tree, outer: Tree) -> Tensor:
@@ -210,41 +157,30 @@ class BGCNProblem(JointProblem):
     @torch.no_grad()
     def drawn(self, outer: Tree, step: int) -> Propagation:
         """The graph that a step is trained on, in its vanilla propagation."""
-        task, latest = self.task, self._plan.latest_fit(step)
-        pairs = sample_links(
-            outer["block"][latest].long(),
-            outer["density"][latest],
-            self._fit.delta,
-            Noise(task.seed, step),
-        )
-        pattern = Topology.from_edges(
-            torch.cat([pairs, pairs.flip(0)], dim=1),
-            task.num_nodes,
-            self_loops=True,
-            device=task.device,
-        ).pattern
-        return Propagation(pattern, task.backbone.initial_strength(pattern))
+        method = self._method
+        latest = (step - method.warmup_epochs) // method.refit_every
+        block, density = outer["block"][latest].long(), outer["density"][latest]
+        noise = Noise(self.task.seed, step)
+        pairs = sample_links(block, density, method.delta, noise)
+        return self.unweighted(both_ways(pairs))
 
     def _refitted(self, weights: Tree, outer: Tree, step: int) -> Blocks:
-        plan, noise = self._plan, Noise(self.task.seed, step)
+        method, noise = self._method, Noise(self.task.seed, step)
         blocks = Blocks(outer["phi"], outer["theta"])
-        if step == plan.warmup:
+        if step == method.warmup_epochs:
             blocks = self._fit.climb(
                 blocks,
-                iterations=plan.random_iterations,
+                iterations=method.random_iterations,
                 noise=noise,
                 scale=_RANDOM_SCALE,
             )
-        predicted = self.task.logits(weights, *self._given(), None).softmax(-1)
+        predicted = self.task.logits(weights, *self.given, None).softmax(-1)
         return self._fit.climb(
             self._fit.restart(blocks, predicted),
-            iterations=plan.refit_iterations,
+            iterations=method.refit_iterations,
             noise=noise,
             first=_REFIT_FIRST,
         )
-
-    def _given(self) -> Propagation:
-        return Propagation(self.task.graph.pattern, self.initial_strengths)
 
 
 def _appended(rows: Tensor, row: Tensor) -> Tensor:

@@ -28,29 +28,37 @@ from torch import Tensor
 
 from gsebo.graph.topology import Topology
 from gsebo.methods.baselines.pairs import nodes_of, number_of
+from gsebo.methods.baselines.shared import both_ways
 from gsebo.sparse import Noise, Pattern, row_sum, sddmm, spmm, uniform
 
 # Far from the places of a network.
 _NUMBER_SITE = 1000
 _DRAW_SITE = 1001
 _CHOICE_SITE = 500_000
+# Far from the places of networks and of sampled graphs.
+_FIRST_SITE = 1_000_000
+_SITES_PER_ITERATION = 4
+# Pairs for one gradient by θ at most: a share of all grows with the square of nodes.
+_MOST_PAIRS = 1 << 20
+_STEP_DELAY = 1024
+# A pair that the model holds for impossible must not divide by zero.
+_LEAST_PROBABILITY = 1e-10
+# A parameter moves in proportion to itself: from zero it would never come back.
+_LEAST_PARAMETER = 1e-30
 
 
 def sample_links(block: Tensor, density: Tensor, delta: float, noise: Noise) -> Tensor:
-    """Draw a graph; the same arguments give the same one on every device.
+    """Draw a graph: different pairs of nodes, the smaller first, ``[2, links]``.
 
-    Args:
-        block: Block of each node, int64 ``[nodes]``.
-        density: Probability of a link inside each block, ``[blocks]``.
-        delta: Probability of a link between blocks.
-        noise: Seed and step.
-
-    Returns:
-        Different pairs of nodes, the smaller first, ``[2, links]``.
+    Given are the block of each node, int64 ``[nodes]``, and the probabilities of a link
+    inside each block, ``[blocks]``, and between blocks. The same arguments give the
+    same graph on every device.
     """
     kinds = _PairKinds(block, len(density))
     probability = torch.cat([density.double().cpu(), torch.tensor([delta]).double()])
-    number = torch.binomial(kinds.num_pairs, probability, _generator(noise)).long()
+    low, high = noise.keys(_NUMBER_SITE)
+    generator = torch.Generator().manual_seed((high >> 1) << 32 | low)
+    number = torch.binomial(kinds.num_pairs, probability, generator).long()
     # Most pairs of a kind would be drawn over and over again before all were there.
     is_most = 2 * number > kinds.num_pairs
     found = [_drawn(kinds, number.masked_fill(is_most, 0), noise)]
@@ -61,12 +69,7 @@ def sample_links(block: Tensor, density: Tensor, delta: float, noise: Noise) -> 
 
 @final
 class _PairKinds:
-    """The pairs of nodes by kind: inside each block, and as the last between blocks.
-
-    Attributes:
-        num_pairs: Of each kind, on the CPU, float64 ``[kinds]``.
-        pairs_hit: Share of two random nodes of a kind that are a pair of it.
-    """
+    """The pairs of nodes by kind: inside each block, and as the last between blocks."""
 
     def __init__(self, block: Tensor, num_blocks: int) -> None:
         self.block = block
@@ -79,18 +82,13 @@ class _PairKinds:
         pairs = self._sizes * (self._sizes - 1) // 2
         pairs[-1] -= pairs[:-1].sum()
         self.num_pairs = pairs.double()
+        # Share of two random nodes of a kind that are a pair of it.
         self.pairs_hit = 2 * self.num_pairs / (self._sizes**2).clamp(min=1)
 
     def draw(self, number: Tensor, noise: Noise, site: int) -> tuple[Tensor, Tensor]:
-        """Draw two nodes so many times for each kind.
+        """Draw two nodes so many times for each kind, which are counted on the CPU.
 
-        Args:
-            number: Of draws for each kind, on the CPU.
-            noise: Seed and step.
-            site: Number of the place.
-
-        Returns:
-            The pairs, -1 for what is none of its kind, and the kinds, ``[draws]``.
+        Returns the pairs, -1 for what is none of its kind, and the kinds, ``[draws]``.
         """
         device = self.block.device
         kind = torch.arange(len(number)).repeat_interleave(number).to(device)
@@ -155,27 +153,11 @@ def _chosen(kinds: _PairKinds, kind: int, wanted: int, noise: Noise) -> Tensor:
     return pairs[drawn.argsort(stable=True)[:wanted]]
 
 
-def _generator(noise: Noise) -> torch.Generator:
-    low, high = noise.keys(_NUMBER_SITE)
-    return torch.Generator().manual_seed((high >> 1) << 32 | low)
-
-
-# A pair that the model holds for impossible must not divide by zero.
-_LEAST_PROBABILITY = 1e-10
-# A parameter moves in proportion to itself: from zero it would never come back.
-_LEAST_PARAMETER = 1e-30
-
-
 class Blocks(NamedTuple):
-    """Parameters of the model.
+    """Parameters of the model."""
 
-    Attributes:
-        phi: Unnormalised membership of each node, ``[nodes, blocks]``.
-        theta: Weight against and for a link inside each block, ``[blocks, 2]``.
-    """
-
-    phi: Tensor
-    theta: Tensor
+    phi: Tensor  # Unnormalised membership of each node, [nodes, blocks].
+    theta: Tensor  # Weight against and for a link inside each block, [blocks, 2].
 
     @property
     def membership(self) -> Tensor:
@@ -195,54 +177,22 @@ class Blocks(NamedTuple):
         theta = generator.gamma(1.0, size=(num_blocks, 2))
         return cls(*(torch.from_numpy(x).clamp(_LEAST_PARAMETER) for x in (phi, theta)))
 
-    def restarted(self, probability: Tensor, links: Pattern, delta: float) -> Blocks:
-        """Begin anew from class probabilities; only the sizes of φ and θ are kept.
-
-        Each density is the share of linked pairs among those of one predicted class.
-
-        Args:
-            probability: Of the classes of each node, ``[nodes, blocks]``.
-            links: Positions of the links, both ways.
-            delta: The least density; a block without any link would never get one.
-        """
-        label = probability.argmax(-1)
-        row, column = label[links.rows.long()], label[links.columns.long()]
-        num_blocks = probability.shape[-1]
-        inside = torch.where(row == column, row, num_blocks)
-        num_links = inside.bincount(minlength=num_blocks + 1)[:num_blocks]
-        size = label.bincount(minlength=num_blocks).to(probability.dtype)
-        density = (num_links / (size**2 + 1)).clamp(min=delta)
-        theta = torch.stack([1 - density, density], dim=-1)
-        return Blocks(
-            probability * self.phi.sum(-1, keepdim=True),
-            theta * self.theta.sum(-1, keepdim=True),
-        )
-
 
 def climbed(parameter: Tensor, climb: Tensor, step: float) -> Tensor:
     """One step uphill, pulled a little towards zero: |x + step (x g - x / 1000)|.
 
-    Args:
-        parameter: x, all of it positive.
-        climb: x g, the parameter times its gradient.
-        step: Half the step size.
+    The parameter x is positive, the climb is x g, x times its gradient.
     """
     moved = parameter + step * (climb - 0.001 * parameter)
     return moved.abs().clamp(min=_LEAST_PARAMETER)
 
 
 class Meetings(NamedTuple):
-    """Sums over the partners b of each node a, Q_ab the probability of what is seen.
+    """Sums over the partners b of each node a, Q_ab the probability of what is seen."""
 
-    Attributes:
-        number: Σ c_ab, ``[nodes]``.
-        total: Σ c_ab / Q_ab, ``[nodes]``.
-        mixed: Σ c_ab / Q_ab π_bk, ``[nodes, blocks]``.
-    """
-
-    number: Tensor
-    total: Tensor
-    mixed: Tensor
+    number: Tensor  # Σ c_ab, [nodes]
+    total: Tensor  # Σ c_ab / Q_ab, [nodes]
+    mixed: Tensor  # Σ c_ab / Q_ab π_bk, [nodes, blocks]
 
 
 def at_links(blocks: Blocks, delta: float, links: Pattern) -> Meetings:
@@ -261,14 +211,9 @@ def at_links(blocks: Blocks, delta: float, links: Pattern) -> Meetings:
 def at_nonlinks(
     blocks: Blocks, delta: float, rows: Tensor, columns: Tensor, weight: Tensor
 ) -> Meetings:
-    """Sum over non-links between some nodes and others; there Q = 1 - L.
+    """Sum over non-links between nodes a (rows) and b (columns); there Q = 1 - L.
 
-    Args:
-        blocks: The parameters.
-        delta: δ.
-        rows: Nodes a, ``[rows]``.
-        columns: Nodes b, ``[columns]``.
-        weight: c_ab, zero for pairs that are none, ``[rows, columns]``.
+    The weight is c_ab, zero for pairs that are none, ``[rows, columns]``.
     """
     membership = blocks.membership
     left = membership.index_select(0, rows) * (blocks.density - delta)
@@ -285,13 +230,6 @@ def phi_climb(
 
     φ_ak g_ak = Σ_b c_ab (f_ab(k) / Q_ab - π_ak), where
     f_ab(k) = π_ak (B(y; β_k) π_bk + B(y; δ) (1 - π_bk)).
-
-    Args:
-        blocks: The parameters.
-        delta: δ.
-        rows: The nodes.
-        links: Sums over their links.
-        nonlinks: Sums over their non-links.
     """
     gain = blocks.density - delta
     seen = delta * links.total.unsqueeze(-1) + gain * links.mixed
@@ -304,12 +242,8 @@ def theta_climb(blocks: Blocks, links: Tensor, nonlinks: Tensor) -> Tensor:
     """θ times the gradient of the log-likelihood by θ, ``[blocks, 2]``.
 
     θ_ki g_ki = Σ_ab c_ab B(y; β_k) π_ak π_bk / Q_ab (1[y = i] - θ_ki / Σ_i θ_ki),
-    over pairs without order.
-
-    Args:
-        blocks: The parameters.
-        links: Σ c_ab π_ak π_bk / Q_ab over the links, ``[blocks]``.
-        nonlinks: The same over the non-links.
+    over pairs without order; given are Σ c_ab π_ak π_bk / Q_ab over links and
+    non-links, ``[blocks]``.
     """
     density = blocks.density
     share = torch.stack([1 - density, density], dim=-1)
@@ -327,24 +261,13 @@ def nonlinks_inside(
 ) -> Tensor:
     """Σ c_ab π_ak π_bk / Q_ab over non-links, ``[blocks]``.
 
-    Args:
-        blocks: The parameters.
-        delta: δ.
-        pairs: Nodes a and b, ``[2, pairs]``.
-        weight: c_ab, zero for pairs that are none, ``[pairs]``.
+    The pairs of a and b are ``[2, pairs]``, their weight is c_ab, zero for pairs that
+    are none.
     """
     membership = blocks.membership
     both = membership.index_select(0, pairs[0]) * membership.index_select(0, pairs[1])
     probability = 1 - delta - both @ (blocks.density - delta)
     return (weight / probability.clamp(min=_LEAST_PROBABILITY)) @ both
-
-
-# Far from the places of networks and of sampled graphs.
-_FIRST_SITE = 1_000_000
-_SITES_PER_ITERATION = 4
-# Pairs for one gradient by θ at most: a share of all grows with the square of nodes.
-_MOST_PAIRS = 1 << 20
-_STEP_DELAY = 1024
 
 
 @final
@@ -353,14 +276,8 @@ class BlockFit:
 
     In each iteration some nodes meet all their links and those of their non-links that
     lie among as many random nodes, which are the same for all, so that a batch is one
-    product of matrices. A graph that is no larger than a batch is taken as a whole.
-
-    Args:
-        graph: The observed edges.
-        delta: Probability of a link between blocks.
-        batch_nodes: Nodes in a batch.
-        nonlink_share: Share of all non-links that a gradient by θ samples.
-        device: Where to compute.
+    product of matrices. A graph that is no larger than a batch is taken as a whole. A
+    gradient by θ samples a share of all non-links.
     """
 
     def __init__(
@@ -372,11 +289,9 @@ class BlockFit:
         nonlink_share: float = 0.01,
         device: torch.device | str = "cpu",
     ) -> None:
-        edges = graph.graph.edge_index
-        both_ways = torch.cat([edges, edges.flip(0)], dim=1)
-        size = graph.num_nodes
+        edges, size = both_ways(graph.graph.edge_index), graph.num_nodes
         self.links = Topology.from_edges(
-            both_ways, size, self_loops=False, device=device
+            edges, size, self_loops=False, device=device
         ).pattern
         self.delta = delta
         self._size = size
@@ -390,8 +305,23 @@ class BlockFit:
         self._link_keys = torch.cat([rows * size + columns, last])
 
     def restart(self, blocks: Blocks, probability: Tensor) -> Blocks:
-        """Begin anew from class probabilities, with the sizes of φ and θ in blocks."""
-        return blocks.restarted(probability, self.links, self.delta)
+        """Begin anew from class probabilities; only the sizes of φ and θ are kept.
+
+        Each density is the share of linked pairs among those of one predicted class,
+        and at least δ: a block without any link would never get one.
+        """
+        label = probability.argmax(-1)
+        row, column = label[self.links.rows.long()], label[self.links.columns.long()]
+        num_blocks = probability.shape[-1]
+        inside = torch.where(row == column, row, num_blocks)
+        num_links = inside.bincount(minlength=num_blocks + 1)[:num_blocks]
+        size = label.bincount(minlength=num_blocks).to(probability.dtype)
+        density = (num_links / (size**2 + 1)).clamp(min=self.delta)
+        theta = torch.stack([1 - density, density], dim=-1)
+        return Blocks(
+            probability * blocks.phi.sum(-1, keepdim=True),
+            theta * blocks.theta.sum(-1, keepdim=True),
+        )
 
     @torch.no_grad()
     def climb(
@@ -403,14 +333,9 @@ class BlockFit:
         first: int = 0,
         scale: float = 1.0,
     ) -> Blocks:
-        """Improve the parameters.
+        """Improve the parameters, by steps of φ (of one batch) and then of θ.
 
-        Args:
-            blocks: Where to begin.
-            iterations: Number of steps of φ (of one batch) and then of θ.
-            noise: Seed and step; two fits with the same one draw the same.
-            first: Number of the first iteration t; a step size is 1 / √(1024 + t) ...
-            scale: ... divided by this.
+        The iterations t count from ``first``; a step size is 1 / √(1024 + t) / scale.
         """
         for number in range(first, first + iterations):
             step = (_STEP_DELAY + number) ** -0.5 / scale / 2
@@ -442,17 +367,11 @@ class BlockFit:
         return blocks._replace(theta=climbed(blocks.theta, climb, step))
 
     def batch(self, noise: Noise, site: int, like: Tensor) -> tuple[Tensor, ...]:
-        """Draw non-links for a gradient by φ.
+        """Draw non-links for a gradient by φ, at two sites.
 
-        Args:
-            noise: Seed and step.
-            site: Number of the first of two places.
-            like: Gives device and type.
-
-        Returns:
-            Nodes that move ``[rows]``, nodes that they meet ``[columns]``, and how many
-            non-links of its row each pair stands for ``[rows, columns]``: 0 for links
-            and loops.
+        Returns nodes that move ``[rows]``, nodes that they meet ``[columns]``, and how
+        many non-links of its row each pair stands for ``[rows, columns]``: 0 for links
+        and loops.
         """
         rows = self._some_nodes(noise, site, like)
         columns = self._some_nodes(noise, site + 1, like)
@@ -464,14 +383,8 @@ class BlockFit:
     def pairs(self, noise: Noise, site: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """Draw non-links for a gradient by θ.
 
-        Args:
-            noise: Seed and step.
-            site: Number of the place.
-            like: Gives device and type.
-
-        Returns:
-            Pairs ``[2, pairs]`` and how many non-links each stands for ``[pairs]``: 0
-            for links.
+        Returns pairs ``[2, pairs]`` and how many non-links each stands for ``[pairs]``:
+        0 for links.
         """
         if self._batch == self._size:
             pairs = self._all_nonlinks
