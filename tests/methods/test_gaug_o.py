@@ -8,16 +8,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gsebo import InvalidInput
-from gsebo.bilevel import make_optimizer
 from gsebo.graph import Propagation
 from gsebo.methods.baselines import pairs as dense_memory
-from gsebo.methods.baselines.gaug_o import (
-    EdgePredictor,
-    GAugO,
-    GAugOProblem,
-    Recipe,
-    warm,
-)
+from gsebo.methods.baselines.gaug_o import GAugO, GAugOProblem, warm
 from gsebo.methods.controls import Vanilla
 from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_task
 from gsebo.sparse import CompletePattern, Noise
@@ -25,17 +18,15 @@ from gsebo.sparse import CompletePattern, Noise
 from .examples import HandWritten, quick, small_graph
 
 BACKBONES = ("gcn", "gat", "sage", "sage-gcn", "jk", "jk-sage")
-ADAM = make_optimizer("adam", 0.01)
-RECIPE = Recipe(
-    alpha=0.5,
-    beta=0.0,
-    temperature=0.7,
-    edge_optimizer=ADAM,
-    edge_steps=0,
-    weight_optimizer=ADAM,
-    weight_steps=0,
-    through_attention=True,
-)
+ALONE: dict[str, Any] = {
+    "alpha": 0.5,
+    "beta": 0.0,
+    "temperature": 0.7,
+    "pretrain_edge_epochs": 0,
+    "pretrain_weight_epochs": 0,
+    "predictor_hidden": 6,
+    "predictor_dim": 4,
+}
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +40,7 @@ def problem(data: Data, backbone: str | type = "gcn", **changes: Any) -> GAugOPr
     network = NetworkChoices(backbone, 8, 2, 0.0, None)
     prepared = PreparedGraph(data, torch.device("cpu"))
     task = make_task(prepared, network, weight_decay=5e-4, seed=0)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        net = EdgePredictor(data.x.shape[1], 6, 4).double()
-    return GAugOProblem(task, net, RECIPE._replace(**changes))
+    return GAugOProblem(task, GAugO(**ALONE | changes))
 
 
 def dense(propagation: Propagation) -> Tensor:
@@ -129,7 +117,7 @@ def test_the_edge_predictor_learns_from_reconstruction_as_much_as_beta_says(
 def test_what_only_reads_where_edges_are_teaches_nothing_about_them(
     data: Data, backbone: str | type
 ) -> None:
-    made = problem(data, backbone, through_attention=False)
+    made = problem(data, backbone, compat=True)
     outer = {k: v.requires_grad_() for k, v in made.initial_outer().items()}
     drawn = made.drawn(made.embedding(outer), Noise(0, 1))
     assert not drawn.strengths.requires_grad
@@ -151,9 +139,8 @@ def test_the_backbone_is_first_trained_on_the_given_graph(data: Data) -> None:
     network = NetworkChoices("gcn", 8, 2, 0.5, None)
     prepared = PreparedGraph(data, torch.device("cpu"))
     task = make_task(prepared, network, weight_decay=5e-4, seed=0)
-    recipe = RECIPE._replace(weight_steps=7)
-    net = EdgePredictor(data.x.shape[1], 4, 3).double()
-    found = GAugOProblem(task, net, recipe).initial_weights()
+    method = GAugO(**ALONE | {"pretrain_weight_epochs": 7})
+    found = GAugOProblem(task, method).initial_weights()
     for name, weight in task.named_weights(found).items():
         expected = dict(plain.model_.backbone.named_parameters())[name]
         torch.testing.assert_close(weight, expected)
@@ -162,7 +149,7 @@ def test_the_backbone_is_first_trained_on_the_given_graph(data: Data) -> None:
 def test_the_edge_predictor_is_first_trained_to_reconstruct(data: Data) -> None:
     losses = []
     for steps in (0, 10, 40):
-        made = problem(data, edge_steps=steps)
+        made = problem(data, pretrain_edge_epochs=steps)
         losses.append(float(made._reconstruction(made.embedding(made.initial_outer()))))
     assert losses[0] > losses[1] > losses[2]
 

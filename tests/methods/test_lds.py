@@ -30,16 +30,11 @@ def data() -> Data:
 
 
 def problem_of(data: Data, **changes: Any) -> LDSProblem:
-    model = LDS(hidden_channels=3, **changes)
+    model = LDS(hidden_channels=3, test_samples=3, **changes)
     prepared = PreparedGraph(data, torch.device("cpu"))
     task = make_task(prepared, model.network(), weight_decay=0.01, seed=3)
-    return LDSProblem(
-        task,
-        lambda episode: task.initial_weights(),
-        task.graph.graph.edge_index,
-        outer_nodes=data.val_mask.nonzero().squeeze(-1),
-        test_samples=3,
-    )
+    outer_nodes = data.val_mask.nonzero().squeeze(-1)
+    return LDSProblem(task, model, lambda episode: task.initial_weights(), outer_nodes)
 
 
 def undecided() -> Tree:
@@ -109,6 +104,13 @@ def test_the_hypergradient_is_that_of_the_relaxed_graphs(
     found = Reverse().run(Chunk(problem), optimizer, start, outer, STEPS)
     torch.testing.assert_close(straight.gradient, found.gradient)
     assert float(straight.gradient["probability"].abs().min()) > 0
+
+
+def test_projection_is_onto_the_box(data: Data) -> None:
+    moved = {"probability": torch.tensor([-0.5, 0.0, 0.3, 1.0, 1.7])}
+    expected = torch.tensor([0.0, 0.0, 0.3, 1.0, 1.0])
+    settled = problem_of(data).settle({}, moved, 0)
+    assert torch.equal(settled["probability"], expected)
 
 
 def test_outer_steps_are_projected_and_get_shorter(data: Data) -> None:

@@ -85,13 +85,6 @@ def test_the_gradient_is_that_at_the_drawn_entries_both_triangles_added() -> Non
     assert torch.equal(found, (by_entry + by_entry.T)[LOWER])
 
 
-def test_projection_is_onto_the_box() -> None:
-    edges = BernoulliEdges(NUM_NODES, "cpu")
-    moved = torch.tensor([-0.5, 0.0, 0.3, 1.0, 1.7])
-    expected = torch.tensor([0.0, 0.0, 0.3, 1.0, 1.0])
-    assert torch.equal(edges.project(moved), expected)
-
-
 def test_a_single_node_has_no_pairs() -> None:
     edges = BernoulliEdges(1, "cpu")
     none = torch.empty(0)

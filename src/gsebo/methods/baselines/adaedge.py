@@ -1,11 +1,8 @@
 """AdaEdge: link what the network takes for one class, cut what it takes for two.
 
-Which pairs of nodes to link or to cut, by what a classifier says of both ends.
-
-AdaEdge (Chen et al., AAAI 2020) links nodes that are surely of one class and cuts edges
-between nodes that are surely not. There may be millions of such pairs and only the
-first few are wanted, so the pairs are never listed: the nodes are put in order, each
-node comes with its partners, and nodes are taken until there are enough pairs.
+There may be millions of pairs to link and only the first few are wanted, so they are
+never listed: the nodes are put in order, each node comes with its partners, and nodes
+are taken until there are enough pairs.
 """
 
 from collections.abc import Sequence
@@ -28,12 +25,7 @@ then of the surer one; ``"rows"``: pairs i < j by i and then by j."""
 
 
 class Belief(NamedTuple):
-    """What a classifier says of every node.
-
-    Attributes:
-        label: Most likely class, ``[nodes]``.
-        confidence: Its probability, ``[nodes]``.
-    """
+    """What a classifier says of every node: most likely class and its probability."""
 
     label: Tensor
     confidence: Tensor
@@ -50,12 +42,7 @@ def disagreeing_pairs(
 ) -> Tensor:
     """Return the linked pairs of different classes, at most ``count``, in order.
 
-    Args:
-        belief: What is thought of the nodes.
-        linked: Sorted pairs.
-        confidence: What both nodes must reach.
-        count: How many pairs are wanted at most.
-        order: Which pairs come first.
+    The confidence is what both nodes must reach; the linked pairs are sorted.
     """
     first, second = nodes_of(linked, belief.label.numel())
     sure = belief.confidence >= confidence
@@ -74,16 +61,9 @@ def agreeing_unlinked_pairs(
 ) -> Tensor:
     """Return the pairs of one class that are not linked, at most ``count``, in order.
 
-    Memory is O(count + linked + nodes).
-
-    Args:
-        belief: What is thought of the nodes.
-        linked: Sorted pairs, which do not count.
-        confidence: What both nodes must reach.
-        count: How many pairs are wanted at most.
-        order: Which pairs come first.
+    The confidence is what both nodes must reach; the linked pairs are sorted. Memory is
+    O(count + linked + nodes).
     """
-    num_nodes = belief.label.numel()
     by_rows = order == "rows"
     sure = (belief.confidence >= confidence).nonzero().squeeze(-1)
     owners = sure if by_rows else sure[_surest_first(belief.confidence[sure])]
@@ -100,9 +80,13 @@ def agreeing_unlinked_pairs(
     partners = end - begin
     free = partners - _linked_partners(belief.label, owners, linked, by_rows=by_rows)
     enough = int((free.cumsum(0) < count).sum()) + 1
-    pairs = _partner_pairs(
-        owners[:enough], begin[:enough], partners[:enough], members, num_nodes
-    )
+    # Pair each owner with members[begin : begin + partners], one after another.
+    owners, begin, partners = owners[:enough], begin[:enough], partners[:enough]
+    owner = owners.repeat_interleave(partners)
+    before = partners.cumsum(0) - partners
+    number = torch.arange(owner.numel(), device=owners.device)
+    partner = members[number + (begin - before).repeat_interleave(partners)]
+    pairs = number_of(owner, partner, belief.label.numel())
     return pairs[~torch.isin(pairs, linked)][:count]
 
 
@@ -117,17 +101,6 @@ def _linked_partners(
     ends = place[first[same]], place[second[same]]
     owner = torch.minimum(*ends) if by_rows else torch.maximum(*ends)
     return torch.bincount(owner, minlength=owners.numel())
-
-
-def _partner_pairs(
-    owners: Tensor, begin: Tensor, partners: Tensor, members: Tensor, num_nodes: int
-) -> Tensor:
-    """Pair each owner with ``members[begin : begin + partners]``, one after another."""
-    owner = owners.repeat_interleave(partners)
-    before = partners.cumsum(0) - partners
-    number = torch.arange(owner.numel(), device=owners.device)
-    partner = members[number + (begin - before).repeat_interleave(partners)]
-    return number_of(owner, partner, num_nodes)
 
 
 def _surest_first(confidence: Tensor) -> Tensor:

@@ -1,21 +1,20 @@
 """GAug-M: rank all pairs by an auto-encoder, rewire once, then train as usual.
 
-How well products of embeddings tell linked pairs from all others, block by block.
+The graph auto-encoder is plain or variational (Kipf and Welling, 2016), over all pairs:
 
-With x_ij = z_i · z_j and targets t_ij in {0, 1} over all ordered pairs of n nodes,
+    H = ELU(Â X W₀),   μ = Â H W₁,   log s = Â H W₂,   Z = μ + ε s
+
+with Â = D^-1/2 (A + I) D^-1/2 and sigmoid(z_i · z_j) the probability of a link. Without
+s it is the plain one.
+
+How well the products x_ij = z_i · z_j tell linked pairs from all others is computed
+block by block. With targets t_ij in {0, 1} over all ordered pairs of n nodes,
 
     Σ_ij [ p t_ij softplus(-x_ij) + (1 - t_ij) softplus(x_ij) ]
       = Σ_ij softplus(x_ij) + Σ over t_ij = 1 of [ p softplus(-x_ij) - softplus(x_ij) ]
 
 so only the first sum runs over n² numbers. Its derivative is known: it is computed on
 the way, and no n x n matrix is ever held.
-
-A graph auto-encoder, plain or variational (Kipf and Welling, 2016), over all pairs.
-
-    H = ELU(Â X W₀),   μ = Â H W₁,   log s = Â H W₂,   Z = μ + ε s
-
-with Â = D^-1/2 (A + I) D^-1/2 and sigmoid(z_i · z_j) the probability of a link. Without
-s it is the plain one.
 """
 
 import math
@@ -33,7 +32,6 @@ from gsebo.bilevel import Tree, make_optimizer
 from gsebo.graph import Propagation, Topology
 from gsebo.graph.graph import Graph
 from gsebo.methods.base import Run
-from gsebo.methods.baselines.fit_module import minimise
 from gsebo.methods.baselines.pairs import (
     highest_unlinked_pairs,
     linked_pairs,
@@ -42,196 +40,18 @@ from gsebo.methods.baselines.pairs import (
     rewired,
     row_blocks,
 )
+from gsebo.methods.baselines.shared import both_ways, minimise, weights_of
 from gsebo.methods.outcome import Outcome
 from gsebo.methods.parameters import Rate, ShareBelowOne, SideWidth, Steps
 from gsebo.methods.prepare import PreparedGraph
 from gsebo.methods.schedule import EpochClassifier, train_on_fixed_structure
-from gsebo.nn.base import symmetric_normalisation
+from gsebo.nn.base import glorot, symmetric_normalisation
 from gsebo.sparse import Noise, Pattern, SparseFeatures, row_sum, sddmm, spmm, uniform
 from gsebo.training.threads import threads_for
 
+_SITE = 1000
 _BLOCK = 1 << 20
 """Products that are held together."""
-
-
-def pair_reconstruction_loss(
-    embedding: Tensor, links: Pattern, *, both_ways: bool = True, block: int = _BLOCK
-) -> Tensor:
-    """Weighted cross-entropy of sigmoid(z_i · z_j) to A + I (Kipf and Welling, 2016).
-
-        n² / (2 (n² - S)) · mean BCE(Z Zᵀ, A + I), an edge counting (n² - S) / S times
-
-    with S the sum of A, which is taken to be symmetric.
-
-    Args:
-        embedding: Z, ``[nodes, channels]``.
-        links: Pairs of A, at least one, from the smaller node to the larger one.
-        both_ways: Whether each pair is an edge both ways in the target; if not, only
-            as it is in ``links``.
-        block: How many products are held at once.
-    """
-    num_nodes = embedding.shape[0]
-    edges = 2 * links.num_entries
-    others = num_nodes**2 - edges
-    on_pairs = sddmm(links, embedding, embedding)
-    on_loops = embedding.square().sum(-1)
-    found = _surplus(on_pairs, others / edges) * (2 if both_ways else 1)
-    found = found + _surplus(on_loops, others / edges)
-    everywhere: Tensor = _SoftplusOfProducts.apply(  # type: ignore[no-untyped-call]
-        embedding, block
-    )
-    return (everywhere + found) / (2 * others)
-
-
-def _surplus(products: Tensor, weight: float) -> Tensor:
-    """Σ weight · softplus(-x) - softplus(x): what targets of one change in the sum."""
-    return logsigmoid(-products).sum() - weight * logsigmoid(products).sum()
-
-
-class _SoftplusOfProducts(torch.autograd.Function):
-    """Z ↦ Σ_ij softplus(z_i · z_j), whose derivative by z_i is 2 Σ_j sigmoid(x_ij) z_j.
-
-    The products are symmetric: a block of rows starts at its diagonal and counts twice
-    behind it.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, embedding: Tensor, block: int) -> Tensor:
-        derivative = torch.zeros_like(embedding)
-        # In double precision, because it is the sum of n² numbers.
-        total = torch.zeros((), dtype=torch.float64, device=embedding.device)
-        for start, stop in row_blocks(embedding.shape[0], block):
-            rows, behind = embedding[start:stop], embedding[start:]
-            products = rows @ behind.mT
-            softplus = logsigmoid(-products).neg_()
-            own = softplus[:, : stop - start].sum(dtype=torch.float64)
-            total += 2 * softplus.sum(dtype=torch.float64) - own
-            likely = products.sigmoid_()
-            derivative[start:stop] += likely @ behind
-            derivative[stop:] += likely[:, stop - start :].mT @ rows
-        ctx.save_for_backward(derivative.mul_(2))
-        return total.to(embedding.dtype)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None]:
-        (derivative,) = ctx.saved_tensors
-        return cotangent * derivative, None
-
-
-_SITE = 1000
-
-
-class Embedding(NamedTuple):
-    """A normal distribution for each node, or its mean alone.
-
-    Attributes:
-        mean: μ, ``[nodes, channels]``.
-        log_deviation: log s, alike; ``None`` where nothing is random.
-    """
-
-    mean: Tensor
-    log_deviation: Tensor | None
-
-    def sample(self, noise: Noise) -> Tensor:
-        """Draw Z; the mean where nothing is random."""
-        if self.log_deviation is None:
-            return self.mean
-        drawn = _normal(tuple(self.mean.shape), noise, self.mean)
-        return self.mean + drawn * self.log_deviation.exp()
-
-    def divergence(self) -> Tensor:
-        """KL divergence from the standard normal, mean over the nodes; 0 without s.
-
-        -1/2 mean_i Σ_d (1 + 2 log s - μ² - s²)
-        """
-        if self.log_deviation is None:
-            return self.mean.new_zeros(())
-        twice = 2 * self.log_deviation
-        terms = 1 + twice - self.mean.square() - twice.exp()
-        return -terms.sum(-1).mean() / 2
-
-
-@final
-class GraphEncoder(nn.Module):
-    """Embeds the nodes of a graph, so that products of two rows tell links.
-
-    Args:
-        in_channels: Number of features.
-        hidden_channels: Width of the first layer.
-        out_channels: Width of the embedding.
-        variational: Whether there is a deviation besides the mean.
-    """
-
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        out_channels: int,
-        *,
-        variational: bool,
-    ) -> None:
-        super().__init__()
-        self.first = _glorot(in_channels, hidden_channels)
-        self.mean = _glorot(hidden_channels, out_channels)
-        self.deviation = _glorot(hidden_channels, out_channels) if variational else None
-
-    def forward(
-        self, features: Tensor | SparseFeatures, normalised: Propagation
-    ) -> Embedding:
-        """Embed the nodes; ``normalised`` is Â."""
-        hidden = elu(spmm(*normalised, features @ self.first))
-        mean = spmm(*normalised, hidden @ self.mean)
-        if self.deviation is None:
-            return Embedding(mean, None)
-        return Embedding(mean, spmm(*normalised, hidden @ self.deviation))
-
-
-def auto_encoder_loss(
-    embedding: Embedding, links: Pattern, noise: Noise, *, both_ways: bool = True
-) -> Tensor:
-    """Return what an auto-encoder is trained on.
-
-    Args:
-        embedding: Of all n nodes.
-        links: Pairs of the graph, as in :func:`pair_reconstruction_loss`.
-        noise: Randomness of the step.
-        both_ways: As there.
-    """
-    drawn = embedding.sample(noise)
-    reconstruction = pair_reconstruction_loss(drawn, links, both_ways=both_ways)
-    return reconstruction + embedding.divergence() / drawn.shape[0]
-
-
-def scaled_rows(
-    features: Tensor | SparseFeatures, by: Literal["sum", "max"]
-) -> Tensor | SparseFeatures:
-    """Divide each row by the sum, or by the largest, of its absolute values.
-
-    Rows of zeros stay zero.
-    """
-    if isinstance(features, Tensor):
-        sizes = features.abs()
-        size = sizes.sum(dim=1) if by == "sum" else sizes.amax(dim=1)
-        return features / size.masked_fill(size == 0, 1).unsqueeze(1)
-    pattern, values = features.pattern, features.values
-    if by == "sum":
-        size = row_sum(pattern, values.abs())
-    else:
-        size = values.new_zeros(pattern.num_rows)
-        size = size.scatter_reduce(0, pattern.row_of_entry, values.abs(), "amax")
-    size = size.masked_fill(size == 0, 1)[pattern.row_of_entry]
-    return SparseFeatures(pattern, values / size)
-
-
-def _normal(shape: tuple[int, ...], noise: Noise, like: Tensor) -> Tensor:
-    """Draw standard normal numbers (Box and Muller), the same on every device."""
-    radius = uniform(shape, noise, _SITE, like).log().mul(-2).sqrt()
-    return radius * uniform(shape, noise, _SITE + 1, like).mul(2 * math.pi).cos()
-
-
-def _glorot(*shape: int) -> nn.Parameter:
-    return nn.Parameter(nn.init.xavier_uniform_(torch.empty(shape)))
 
 
 @final
@@ -289,8 +109,11 @@ class GAugM(EpochClassifier):
         edges = prepared.graph.edge_index.to(prepared.device)
         num_nodes = prepared.graph.num_nodes
         linked = linked_pairs(edges, num_nodes)
-        num_removed = _share_of(linked.numel(), self.remove_share)
-        num_added = _share_of(linked.numel(), self.add_share)
+        # Rounded down, but 0.57 of 100 is 57, whatever the floats say.
+        num_removed, num_added = (
+            int(round(linked.numel() * share, 6))
+            for share in (self.remove_share, self.add_share)
+        )
         if num_removed == num_added == 0:
             return edges
         with threads_for(num_nodes**2 * self.predictor_dim):
@@ -313,23 +136,25 @@ class GAugM(EpochClassifier):
                 self.predictor_dim,
                 variational=self.predictor == "vgae",
             ).to(prepared.device, prepared.dtype)
-        nodes = nodes_of(linked, prepared.graph.num_nodes)
-        graph = _both_ways(nodes, prepared)
-        links = Pattern.from_positions(nodes[0], nodes[1], prepared.graph.num_nodes)
+        num_nodes, device = prepared.graph.num_nodes, prepared.device
+        nodes = nodes_of(linked, num_nodes)
+        links = Pattern.from_positions(nodes[0], nodes[1], num_nodes)
+        graph = Topology.from_edges(
+            both_ways(nodes), num_nodes, self_loops=True, device=device
+        ).pattern
+        normalised = Propagation(graph, symmetric_normalisation(graph, prepared.dtype))
 
         def embedded(weights: Tree) -> Embedding:
-            found: Embedding = functional_call(encoder, weights, (features, graph))
+            found: Embedding = functional_call(encoder, weights, (features, normalised))
             return found
 
         def loss(weights: Tree, step: int) -> Tensor:
-            noise = Noise(seed, step)
             return auto_encoder_loss(
-                embedded(weights), links, noise, both_ways=not self.compat
+                embedded(weights), links, Noise(seed, step), both_ways=not self.compat
             )
 
-        start = {name: p.detach().clone() for name, p in encoder.named_parameters()}
         optimizer = make_optimizer("adam", self.predictor_lr)
-        weights = minimise(loss, start, optimizer, self.predictor_epochs)
+        weights = minimise(loss, weights_of(encoder), optimizer, self.predictor_epochs)
         with torch.no_grad():
             final = embedded(weights)
             if not self.compat:
@@ -337,18 +162,147 @@ class GAugM(EpochClassifier):
             return final.sample(Noise(seed, self.predictor_epochs))
 
 
-def _both_ways(nodes: Tensor, prepared: PreparedGraph) -> Propagation:
-    """D^-1/2 (A + I) D^-1/2 of the graph in which each pair is linked both ways."""
-    topology = Topology.from_edges(
-        torch.cat([nodes, nodes.flip(0)], dim=1),
-        prepared.graph.num_nodes,
-        self_loops=True,
-        device=prepared.device,
+def pair_reconstruction_loss(
+    embedding: Tensor, links: Pattern, *, both_ways: bool = True, block: int = _BLOCK
+) -> Tensor:
+    """Weighted cross-entropy of sigmoid(z_i · z_j) to A + I (Kipf and Welling, 2016).
+
+        n² / (2 (n² - S)) · mean BCE(Z Zᵀ, A + I), an edge counting (n² - S) / S times
+
+    with S the sum of A, which is taken to be symmetric. The links are its pairs, at
+    least one, from the smaller node to the larger one; each is an edge both ways in the
+    target, or only as it is there.
+    """
+    num_nodes = embedding.shape[0]
+    edges = 2 * links.num_entries
+    others = num_nodes**2 - edges
+    on_pairs = sddmm(links, embedding, embedding)
+    on_loops = embedding.square().sum(-1)
+    found = _surplus(on_pairs, others / edges) * (2 if both_ways else 1)
+    found = found + _surplus(on_loops, others / edges)
+    everywhere: Tensor = _SoftplusOfProducts.apply(  # type: ignore[no-untyped-call]
+        embedding, block
     )
-    strengths = symmetric_normalisation(topology.pattern, prepared.dtype)
-    return Propagation(topology.pattern, strengths)
+    return (everywhere + found) / (2 * others)
 
 
-def _share_of(count: int, share: float) -> int:
-    """Round down, but 0.57 of 100 is 57, whatever the floats say."""
-    return int(round(count * share, 6))
+def _surplus(products: Tensor, weight: float) -> Tensor:
+    """Σ weight · softplus(-x) - softplus(x): what targets of one change in the sum."""
+    return logsigmoid(-products).sum() - weight * logsigmoid(products).sum()
+
+
+class _SoftplusOfProducts(torch.autograd.Function):
+    """Z ↦ Σ_ij softplus(z_i · z_j), whose derivative by z_i is 2 Σ_j sigmoid(x_ij) z_j.
+
+    The products are symmetric: a block of rows starts at its diagonal and counts twice
+    behind it.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, embedding: Tensor, block: int) -> Tensor:
+        derivative = torch.zeros_like(embedding)
+        # In double precision, because it is the sum of n² numbers.
+        total = torch.zeros((), dtype=torch.float64, device=embedding.device)
+        for start, stop in row_blocks(embedding.shape[0], block):
+            rows, behind = embedding[start:stop], embedding[start:]
+            products = rows @ behind.mT
+            softplus = logsigmoid(-products).neg_()
+            own = softplus[:, : stop - start].sum(dtype=torch.float64)
+            total += 2 * softplus.sum(dtype=torch.float64) - own
+            likely = products.sigmoid_()
+            derivative[start:stop] += likely @ behind
+            derivative[stop:] += likely[:, stop - start :].mT @ rows
+        ctx.save_for_backward(derivative.mul_(2))
+        return total.to(embedding.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None]:
+        (derivative,) = ctx.saved_tensors
+        return cotangent * derivative, None
+
+
+class Embedding(NamedTuple):
+    """A normal distribution for each node, or its mean alone."""
+
+    mean: Tensor  # μ, [nodes, channels]
+    log_deviation: Tensor | None  # log s, alike; None where nothing is random.
+
+    def sample(self, noise: Noise) -> Tensor:
+        """Draw Z; the mean where nothing is random."""
+        if self.log_deviation is None:
+            return self.mean
+        # Standard normal numbers (Box and Muller), the same on every device.
+        shape, like = tuple(self.mean.shape), self.mean
+        radius = uniform(shape, noise, _SITE, like).log().mul(-2).sqrt()
+        angle = uniform(shape, noise, _SITE + 1, like).mul(2 * math.pi)
+        return self.mean + radius * angle.cos() * self.log_deviation.exp()
+
+    def divergence(self) -> Tensor:
+        """KL divergence from the standard normal, mean over the nodes; 0 without s.
+
+        -1/2 mean_i Σ_d (1 + 2 log s - μ² - s²)
+        """
+        if self.log_deviation is None:
+            return self.mean.new_zeros(())
+        twice = 2 * self.log_deviation
+        terms = 1 + twice - self.mean.square() - twice.exp()
+        return -terms.sum(-1).mean() / 2
+
+
+@final
+class GraphEncoder(nn.Module):
+    """Embeds the nodes of a graph, so that products of two rows tell links."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        variational: bool,
+    ) -> None:
+        super().__init__()
+        self.first = glorot(in_channels, hidden_channels)
+        self.mean = glorot(hidden_channels, out_channels)
+        self.deviation = glorot(hidden_channels, out_channels) if variational else None
+
+    def forward(
+        self, features: Tensor | SparseFeatures, normalised: Propagation
+    ) -> Embedding:
+        """Embed the nodes; ``normalised`` is Â."""
+        hidden = elu(spmm(*normalised, features @ self.first))
+        mean = spmm(*normalised, hidden @ self.mean)
+        if self.deviation is None:
+            return Embedding(mean, None)
+        return Embedding(mean, spmm(*normalised, hidden @ self.deviation))
+
+
+def auto_encoder_loss(
+    embedding: Embedding, links: Pattern, noise: Noise, *, both_ways: bool = True
+) -> Tensor:
+    """What an auto-encoder is trained on; see :func:`pair_reconstruction_loss`."""
+    drawn = embedding.sample(noise)
+    reconstruction = pair_reconstruction_loss(drawn, links, both_ways=both_ways)
+    return reconstruction + embedding.divergence() / drawn.shape[0]
+
+
+def scaled_rows(
+    features: Tensor | SparseFeatures, by: Literal["sum", "max"]
+) -> Tensor | SparseFeatures:
+    """Divide each row by the sum, or by the largest, of its absolute values.
+
+    Rows of zeros stay zero.
+    """
+    if isinstance(features, Tensor):
+        sizes = features.abs()
+        size = sizes.sum(dim=1) if by == "sum" else sizes.amax(dim=1)
+        return features / size.masked_fill(size == 0, 1).unsqueeze(1)
+    pattern, values = features.pattern, features.values
+    if by == "sum":
+        size = row_sum(pattern, values.abs())
+    else:
+        size = values.new_zeros(pattern.num_rows)
+        size = size.scatter_reduce(0, pattern.row_of_entry, values.abs(), "amax")
+    size = size.masked_fill(size == 0, 1)[pattern.row_of_entry]
+    return SparseFeatures(pattern, values / size)

@@ -23,7 +23,7 @@ from gsebo.graph import Propagation, Topology
 from gsebo.methods.baselines.shared import (
     BaselineProblem,
     JointBaseline,
-    beside,
+    new_network,
     weights_of,
 )
 from gsebo.methods.parameters import Rate, SideWidth
@@ -175,7 +175,9 @@ class NeuralSparseProblem(BaselineProblem):
             task.graph.graph, self_loops=False, device=task.device
         ).pattern
         features, channels = task.features.shape[1], method.scorer_channels
-        self._scorer = beside(task, _SITE, lambda: NeighbourScorer(features, channels))
+        self._scorer = new_network(
+            task, _SITE, lambda: NeighbourScorer(features, channels)
+        )
 
     def initial_outer(self) -> Tree:
         start = torch.tensor([temperature_at(0)]).to(self.task.device, self.task.dtype)

@@ -1,6 +1,6 @@
 """PTDNet: every layer has a network that prunes the edges it propagates over.
 
-Gates in [0, 1] that are exactly 0 or 1 with positive probability.
+Its gates in [0, 1] are exactly 0 or 1 with positive probability:
 
     s = sigmoid((log u - log(1 - u) + w) / t),   u uniform in (0, 1)
     gate = min(max(s (zeta - gamma) + gamma, 0), 1),   gamma <= 0 and zeta >= 1
@@ -9,10 +9,9 @@ Gates in [0, 1] that are exactly 0 or 1 with positive probability.
 -gamma / (zeta - gamma). The noise is logistic, so that has the probability
 sigmoid(w - t log(-gamma / zeta)).
 
-The largest singular values of a sparse matrix, by power iteration on its entries.
-
-Each step costs two sparse products; the matrix is never made dense, nor multiplied by
-its transpose.
+The largest singular values of a sparse matrix are found by power iteration on its
+entries. Each step costs two sparse products; the matrix is never made dense, nor
+multiplied by its transpose.
 """
 
 import math
@@ -27,12 +26,9 @@ from torch.func import functional_call
 from torch.linalg import vector_norm
 from torch.nn.functional import pad
 
-from gsebo.bilevel import Tree, make_optimizer
-from gsebo.graph import Propagation
-from gsebo.graph.graph import Graph
-from gsebo.graph.topology import Topology
-from gsebo.methods.base import Run
-from gsebo.methods.outcome import Outcome
+from gsebo.bilevel import Optimizer, Tree, make_optimizer
+from gsebo.graph import Propagation, Topology
+from gsebo.methods.baselines.shared import JointBaseline, new_network, weights_of
 from gsebo.methods.parameters import (
     Rate,
     Samples,
@@ -41,238 +37,24 @@ from gsebo.methods.parameters import (
     Steps,
     Width,
 )
-from gsebo.methods.schedule import EpochClassifier
 from gsebo.nn.base import Features
 from gsebo.schema import Count
-from gsebo.sparse import Noise, Pattern, SparseFeatures, row_expand, spmm, uniform
+from gsebo.sparse import Noise, Pattern, row_expand, spmm, uniform
+from gsebo.training import JointProblem, Member, Task
 from gsebo.training.history import SelectBy
-from gsebo.training.joint import JointProblem, Member
-from gsebo.training.problem import Task
 
-
-@final
-class EdgeNetwork(nn.Module):
-    """One logit for every edge, from the representations of its ends.
-
-        p = ReLU(h_source W_source + b_source),   q = ReLU(h_target W_target + b_target)
-        w = [p || q] W + b,   or   ReLU([p || q] W + b) W_out + b_out
-
-    A product with [p || q] is a sum of one for each end. So what is computed for every
-    edge is as wide as the pair layer, or a single number where there is none.
-
-    Args:
-        in_channels: Width of h.
-        channels: Width of p and q.
-        pair_channels: Width of the layer that sees both ends, if there is one.
-    """
-
-    def __init__(
-        self, in_channels: int, channels: int, pair_channels: int | None
-    ) -> None:
-        super().__init__()
-        self.source_weight = _he(in_channels, channels)
-        self.source_bias = nn.Parameter(torch.zeros(channels))
-        self.target_weight = _he(in_channels, channels)
-        self.target_bias = nn.Parameter(torch.zeros(channels))
-        self.joint_weight = _he(2 * channels, pair_channels or 1)
-        self.joint_bias = nn.Parameter(torch.zeros(pair_channels or 1))
-        self.has_pair_layer = pair_channels is not None
-        if pair_channels is not None:
-            self.out_weight = _he(pair_channels, 1)
-            self.out_bias = nn.Parameter(torch.zeros(1))
-
-    def forward(self, h: Tensor | SparseFeatures, graph: Topology) -> Tensor:
-        """Return the logits, ``[edges]``.
-
-        Args:
-            h: Representations of the nodes, ``[nodes, in_channels]``.
-            graph: Entries; the self-loops get no logit.
-        """
-        source = torch.relu(h @ self.source_weight + self.source_bias)
-        target = torch.relu(h @ self.target_weight + self.target_bias)
-        from_source, from_target = self.joint_weight.chunk(2)
-        # row_expand has a derivative that adds up in the same order on every device.
-        joint = (
-            row_expand(graph.pattern.T, (source @ from_source).T.contiguous())
-            + row_expand(graph.pattern, (target @ from_target).T.contiguous())
-        )[:, : graph.num_edges]
-        joint = joint + self.joint_bias.unsqueeze(-1)
-        if not self.has_pair_layer:
-            return joint.squeeze(0)
-        return (self.out_weight.T @ torch.relu(joint)).squeeze(0) + self.out_bias
-
-
-@final
-class EdgeNetworks(nn.Module):
-    """One network for each layer of a backbone.
-
-    Args:
-        widths: Width of the input of each layer.
-        channels: Of each network.
-        pair_channels: Of each network.
-    """
-
-    def __init__(
-        self, widths: Sequence[int], channels: int, pair_channels: int | None
-    ) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(
-            EdgeNetwork(width, channels, pair_channels) for width in widths
-        )
-
-    def forward(
-        self, layer: int, h: Tensor | SparseFeatures, graph: Topology
-    ) -> Tensor:
-        """Return the logits of one layer, ``[edges]``."""
-        logits: Tensor = self.layers[layer](h, graph)
-        return logits
-
-
-def _he(rows: int, columns: int) -> nn.Parameter:
-    """He-normal initial weights (fan-in ``rows``)."""
-    weight = torch.empty(columns, rows)
-    nn.init.kaiming_normal_(weight, nonlinearity="relu")
-    return nn.Parameter(weight.T.contiguous())
-
-
+# Places that draw: gates of each layer and weights; where power iterations begin.
+_SITE, _START_SITE = 1000, 1900
+_LOWEST_TEMPERATURE = 0.05
+# Those that ask for strengths layer by layer.
+_BACKBONES = ("gcn", "gat", "sage", "sage-gcn", "jk", "jk-sage")
 # How near to 0 and 1 the uniform numbers may come: the noise stays within ±16.
 _MARGIN = 1e-7
 
 
 @final
-@dataclass(frozen=True)
-class HardConcrete:
-    """A stretched and clipped binary concrete variable for every logit.
-
-    Attributes:
-        gamma: Lower end of the stretch; 0 means that no gate closes for good.
-        zeta: Upper end of the stretch.
-    """
-
-    gamma: float = -0.1
-    zeta: float = 1.1
-
-    def sample(self, logits: Tensor, uniform: Tensor, temperature: float) -> Tensor:
-        """Draw gates.
-
-        Args:
-            logits: w.
-            uniform: u, one number in (0, 1) for each logit.
-            temperature: t; the lower, the nearer the gates are to 0 or 1.
-        """
-        drawn = uniform.clamp(_MARGIN, 1 - _MARGIN)
-        noise = drawn.log() - (-drawn).log1p()
-        return self._clipped(torch.sigmoid((noise + logits) / temperature))
-
-    def at_rest(self, logits: Tensor) -> Tensor:
-        """The gates of an evaluation: no noise, temperature 1."""
-        return self._clipped(torch.sigmoid(logits))
-
-    def open_probability(self, logits: Tensor, temperature: float) -> Tensor:
-        """How likely each gate is not 0; the sum is the expected number of them."""
-        if self.gamma == 0:
-            return torch.ones_like(logits)
-        return torch.sigmoid(logits - temperature * math.log(-self.gamma / self.zeta))
-
-    def _clipped(self, s: Tensor) -> Tensor:
-        return (s * (self.zeta - self.gamma) + self.gamma).clamp(0, 1)
-
-
-_START_SITE = 1900
-
-
-def top_singular_values(
-    pattern: Pattern, values: Tensor, count: int = 1, iterations: int = 30
-) -> Tensor:
-    """The ``count`` largest singular values, differentiable by ``values``.
-
-    The singular vectors are found without a derivative, and one more step is taken with
-    it. Where the iteration has converged the derivative by a value is the product of
-    the two singular vectors at its entry, and 0 for a singular value that is 0.
-
-    Args:
-        pattern: Positions of the entries.
-        values: Of one matrix or several, ``[..., entries]``, not negative.
-        count: How many singular values.
-        iterations: Steps of the power iteration for each.
-
-    Returns:
-        ``[..., count]``, in descending order where the iteration has converged.
-    """
-    fixed = values.detach()
-    earlier = fixed.new_zeros(*fixed.shape[:-1], pattern.num_columns, 0)
-    floor = fixed.new_zeros(())
-    found: list[Tensor] = []
-    for place in range(count):
-        vector = _start(pattern, fixed, place)
-        for _ in range(iterations):
-            vector = _power_step(pattern, fixed, vector, earlier, floor)
-        vector = _power_step(pattern, values, vector, earlier, floor)
-        found.append(vector_norm(spmm(pattern, values, vector), dim=-2))
-        earlier = torch.cat([earlier, vector.detach()], dim=-1)
-        if place == 0:
-            # What rounding leaves of a product by the largest vector.
-            largest = found[0].detach().unsqueeze(-1)
-            floor = 10 * torch.finfo(fixed.dtype).eps * largest.square()
-    return torch.cat(found, dim=-1)
-
-
-def _start(pattern: Pattern, like: Tensor, place: int) -> Tensor:
-    """A vector that is not orthogonal to the one sought, ``[columns, 1]``."""
-    if place == 0:
-        # The first singular vector of a matrix without negative entries has none.
-        return like.new_ones(pattern.num_columns, 1)
-    shape = (pattern.num_columns, 1)
-    return uniform(shape, Noise(0, place), _START_SITE, like) - 0.5
-
-
-def _power_step(
-    pattern: Pattern, values: Tensor, vector: Tensor, earlier: Tensor, floor: Tensor
-) -> Tensor:
-    """Aᵀ A v without its part along earlier vectors, scaled to length one (or 0)."""
-    moved = spmm(pattern.T, values, spmm(pattern, values, vector))
-    moved = _orthogonal(moved, earlier)
-    length = vector_norm(moved, dim=-2, keepdim=True)
-    vanished = length <= floor
-    moved = (moved / length.masked_fill(vanished, 1)).masked_fill(vanished, 0)
-    # Once more: where little was left, rounding has turned it towards earlier vectors.
-    return _orthogonal(moved, earlier)
-
-
-def _orthogonal(vector: Tensor, earlier: Tensor) -> Tensor:
-    if earlier.shape[-1] == 0:
-        return vector
-    return vector - earlier @ (earlier.mT @ vector)
-
-
-@torch.no_grad()
-def layer_input_widths(task: Task) -> list[int]:
-    """Width of what each layer propagates, by running the network once.
-
-    Args:
-        task: With a network that asks for strengths layer by layer.
-    """
-    pattern = task.graph.pattern
-    vanilla = task.backbone.initial_strength(pattern)
-    widths: list[int] = []
-
-    def recorded(layer: int, h: Features) -> Tensor:
-        widths.append(h.shape[1])
-        return vanilla
-
-    task.logits(task.initial_weights(), pattern, recorded, None)
-    return widths
-
-
-# Those that ask for strengths layer by layer.
-_BACKBONES = ("gcn", "gat", "sage", "sage-gcn", "jk", "jk-sage")
-_SITE = 1000
-_LOWEST_TEMPERATURE = 0.05
-
-
-@final
 @dataclass(kw_only=True, eq=False, repr=False)
-class PTDNet(EpochClassifier):
+class PTDNet(JointBaseline):
     """Edges are pruned layer by layer (Luo et al., WSDM 2021).
 
     A network for each layer sees what the layer sees of the two ends of an edge and
@@ -333,7 +115,7 @@ class PTDNet(EpochClassifier):
     shared_dropout: bool = True
     compat: bool = False
 
-    def gates(self) -> HardConcrete:
+    def gates(self) -> "HardConcrete":
         """The distribution of the gates."""
         if self.compat:
             return HardConcrete(0.0, 1.01)
@@ -344,57 +126,204 @@ class PTDNet(EpochClassifier):
         fallen = self.init_temperature * self.temperature_decay**step
         return max(_LOWEST_TEMPERATURE, float(fallen))
 
-    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
-        return self.train_jointly(
-            data,
-            runs,
-            lambda task, run: PTDNetProblem(task, self),
-            structure_optimizer=make_optimizer(self.inner_optimizer, self.structure_lr),
+    def _problem(self, task: Task) -> "PTDNetProblem":
+        return PTDNetProblem(task, self)
+
+    def _structure_optimizer(self) -> Optimizer:
+        return make_optimizer(self.inner_optimizer, self.structure_lr)
+
+
+@final
+class EdgeNetwork(nn.Module):
+    """One logit for every edge, from the representations of its ends.
+
+        p = ReLU(h_source W_source + b_source),   q = ReLU(h_target W_target + b_target)
+        w = [p || q] W + b,   or   ReLU([p || q] W + b) W_out + b_out
+
+    A product with [p || q] is a sum of one for each end. So what is computed for every
+    edge is as wide as the pair layer, or a single number where there is none.
+    """
+
+    def __init__(
+        self, in_channels: int, channels: int, pair_channels: int | None
+    ) -> None:
+        super().__init__()
+        self.source_weight = _he(in_channels, channels)
+        self.source_bias = nn.Parameter(torch.zeros(channels))
+        self.target_weight = _he(in_channels, channels)
+        self.target_bias = nn.Parameter(torch.zeros(channels))
+        self.joint_weight = _he(2 * channels, pair_channels or 1)
+        self.joint_bias = nn.Parameter(torch.zeros(pair_channels or 1))
+        self.has_pair_layer = pair_channels is not None
+        if pair_channels is not None:
+            self.out_weight = _he(pair_channels, 1)
+            self.out_bias = nn.Parameter(torch.zeros(1))
+
+    def forward(self, h: Features, graph: Topology) -> Tensor:
+        """Return the logits, ``[edges]``; self-loops get none."""
+        source = torch.relu(h @ self.source_weight + self.source_bias)
+        target = torch.relu(h @ self.target_weight + self.target_bias)
+        from_source, from_target = self.joint_weight.chunk(2)
+        # row_expand has a derivative that adds up in the same order on every device.
+        joint = (
+            row_expand(graph.pattern.T, (source @ from_source).T.contiguous())
+            + row_expand(graph.pattern, (target @ from_target).T.contiguous())
+        )[:, : graph.num_edges]
+        joint = joint + self.joint_bias.unsqueeze(-1)
+        if not self.has_pair_layer:
+            return joint.squeeze(0)
+        return (self.out_weight.T @ torch.relu(joint)).squeeze(0) + self.out_bias
+
+
+@final
+class EdgeNetworks(nn.Module):
+    """One network for each layer of a backbone, by the widths of their inputs."""
+
+    def __init__(
+        self, widths: Sequence[int], channels: int, pair_channels: int | None
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            EdgeNetwork(width, channels, pair_channels) for width in widths
         )
+
+    def forward(self, layer: int, h: Features, graph: Topology) -> Tensor:
+        """Return the logits of one layer, ``[edges]``."""
+        logits: Tensor = self.layers[layer](h, graph)
+        return logits
+
+
+def _he(rows: int, columns: int) -> nn.Parameter:
+    """He-normal initial weights (fan-in ``rows``)."""
+    weight = torch.empty(columns, rows)
+    nn.init.kaiming_normal_(weight, nonlinearity="relu")
+    return nn.Parameter(weight.T.contiguous())
+
+
+@final
+@dataclass(frozen=True)
+class HardConcrete:
+    """A stretched and clipped binary concrete variable for every logit."""
+
+    gamma: float = -0.1  # 0 means that no gate closes for good.
+    zeta: float = 1.1
+
+    def sample(self, logits: Tensor, uniform: Tensor, temperature: float) -> Tensor:
+        """Draw gates; the lower the temperature, the nearer they are to 0 or 1."""
+        drawn = uniform.clamp(_MARGIN, 1 - _MARGIN)
+        noise = drawn.log() - (-drawn).log1p()
+        return self._clipped(torch.sigmoid((noise + logits) / temperature))
+
+    def at_rest(self, logits: Tensor) -> Tensor:
+        """The gates of an evaluation: no noise, temperature 1."""
+        return self._clipped(torch.sigmoid(logits))
+
+    def open_probability(self, logits: Tensor, temperature: float) -> Tensor:
+        """How likely each gate is not 0; the sum is the expected number of them."""
+        if self.gamma == 0:
+            return torch.ones_like(logits)
+        return torch.sigmoid(logits - temperature * math.log(-self.gamma / self.zeta))
+
+    def _clipped(self, s: Tensor) -> Tensor:
+        return (s * (self.zeta - self.gamma) + self.gamma).clamp(0, 1)
+
+
+def top_singular_values(
+    pattern: Pattern, values: Tensor, count: int = 1, iterations: int = 30
+) -> Tensor:
+    """The ``count`` largest singular values, differentiable by ``values``.
+
+    The singular vectors are found without a derivative, and one more step is taken with
+    it. Where the iteration has converged the derivative by a value is the product of
+    the two singular vectors at its entry, and 0 for a singular value that is 0. The
+    values ``[..., entries]`` are not negative, the result is ``[..., count]``, in
+    descending order where the iteration has converged.
+    """
+    fixed = values.detach()
+    earlier = fixed.new_zeros(*fixed.shape[:-1], pattern.num_columns, 0)
+    floor = fixed.new_zeros(())
+    found: list[Tensor] = []
+    for place in range(count):
+        vector = _start(pattern, fixed, place)
+        for _ in range(iterations):
+            vector = _power_step(pattern, fixed, vector, earlier, floor)
+        vector = _power_step(pattern, values, vector, earlier, floor)
+        found.append(vector_norm(spmm(pattern, values, vector), dim=-2))
+        earlier = torch.cat([earlier, vector.detach()], dim=-1)
+        if place == 0:
+            # What rounding leaves of a product by the largest vector.
+            largest = found[0].detach().unsqueeze(-1)
+            floor = 10 * torch.finfo(fixed.dtype).eps * largest.square()
+    return torch.cat(found, dim=-1)
+
+
+def _start(pattern: Pattern, like: Tensor, place: int) -> Tensor:
+    """A vector that is not orthogonal to the one sought, ``[columns, 1]``."""
+    if place == 0:
+        # The first singular vector of a matrix without negative entries has none.
+        return like.new_ones(pattern.num_columns, 1)
+    shape = (pattern.num_columns, 1)
+    return uniform(shape, Noise(0, place), _START_SITE, like) - 0.5
+
+
+def _power_step(
+    pattern: Pattern, values: Tensor, vector: Tensor, earlier: Tensor, floor: Tensor
+) -> Tensor:
+    """Aᵀ A v without its part along earlier vectors, scaled to length one (or 0)."""
+    moved = spmm(pattern.T, values, spmm(pattern, values, vector))
+    moved = _orthogonal(moved, earlier)
+    length = vector_norm(moved, dim=-2, keepdim=True)
+    vanished = length <= floor
+    moved = (moved / length.masked_fill(vanished, 1)).masked_fill(vanished, 0)
+    # Once more: where little was left, rounding has turned it towards earlier vectors.
+    return _orthogonal(moved, earlier)
+
+
+def _orthogonal(vector: Tensor, earlier: Tensor) -> Tensor:
+    if earlier.shape[-1] == 0:
+        return vector
+    return vector - earlier @ (earlier.mT @ vector)
+
+
+@torch.no_grad()
+def layer_input_widths(task: Task) -> list[int]:
+    """Width of what each layer propagates, by running the network once."""
+    pattern = task.graph.pattern
+    vanilla = task.backbone.initial_strength(pattern)
+    widths: list[int] = []
+
+    def recorded(layer: int, h: Features) -> Tensor:
+        widths.append(h.shape[1])
+        return vanilla
+
+    task.logits(task.initial_weights(), pattern, recorded, None)
+    return widths
 
 
 class Pass(NamedTuple):
-    """What one random pass through the network gives.
-
-    Attributes:
-        logits: ``[nodes, classes]``.
-        gates: Of the edges, ``[layers, edges]``.
-        open_share: Expected share of open gates, summed over layers.
-    """
+    """What one random pass through the network gives."""
 
     logits: Tensor
-    gates: Tensor
-    open_share: Tensor
+    gates: Tensor  # Of the edges, [layers, edges].
+    open_share: Tensor  # Expected share of open gates, summed over layers.
 
 
 @final
 class PTDNetProblem(JointProblem):
-    """Training loss on randomly gated edges; predictions with gates at rest.
-
-    Args:
-        task: The network, the graph and the labels.
-        method: Its parameters.
-    """
+    """Training loss on randomly gated edges; predictions with gates at rest."""
 
     def __init__(self, task: Task, method: PTDNet) -> None:
         super().__init__(task)
         self._method = method
         self._gates = method.gates()
-        with torch.random.fork_rng(devices=[]):
-            # Not the seed itself, from which the backbone drew its weights.
-            torch.manual_seed(Noise(task.seed, 0).keys(_SITE)[0])
-            networks = EdgeNetworks(
-                layer_input_widths(task), method.edge_channels, method.pair_channels
-            )
-        self._networks = networks.to(task.device, task.dtype)
+        widths = layer_input_widths(task)
+        sizes = widths, method.edge_channels, method.pair_channels
+        self._networks = new_network(task, _SITE, lambda: EdgeNetworks(*sizes))
 
     def initial_outer(self) -> Tree:
-        """The networks on edges before training."""
-        named = self._networks.named_parameters()
-        return {name: weight.detach().clone() for name, weight in named}
+        return weights_of(self._networks)
 
     def loss(self, weights: Tree, outer: Tree, step: int) -> Tensor:
-        """Cross-entropy of the mean logits, with all penalties."""
         method, count = self._method, int(self._method.passes)
         # No pass changes the features, so the first layer has the same logits in all.
         first = self._edge_logits(outer, 0, self.task.features)
@@ -407,6 +336,7 @@ class PTDNetProblem(JointProblem):
         mean = logits.mean(0)
         spread = (logits - mean).square().sum() / 2
         open_share = torch.stack([each.open_share for each in passes]).sum()
+        squares = torch.stack([leaf.square().sum() for leaf in outer.values()])
         return (
             self.task.loss_of(mean)
             + method.l0_weight * (open_share if method.compat else open_share / count)
@@ -414,7 +344,7 @@ class PTDNetProblem(JointProblem):
             * self.nuclear_norm(passes[-1:] if method.compat else passes)
             + method.consistency_weight * spread
             + self.task.penalty(weights)
-            + self._network_penalty(outer)
+            + squares.sum() * (self.task.weight_decay / 2)
         )
 
     def random_pass(
@@ -426,15 +356,9 @@ class PTDNetProblem(JointProblem):
         noise: Noise,
         shift: int,
     ) -> Pass:
-        """Run the network with random gates.
+        """Run the network with random gates, whose sites are shifted.
 
-        Args:
-            weights: Of the network.
-            outer: Of the networks on edges.
-            first: Edge logits of layer 0.
-            temperature: Of the gates.
-            noise: Randomness of dropout and gates.
-            shift: Added to the sites of the gates.
+        The edge logits of layer 0 are given: they are those of every pass.
         """
         gates: list[Tensor] = []
         shares: list[Tensor] = []
@@ -499,7 +423,3 @@ class PTDNetProblem(JointProblem):
         """The vanilla propagation of the gated edges, with whole self-loops."""
         weights = pad(gates, (0, self.task.graph.num_loops), value=1.0)
         return self.task.backbone.normalise(self.task.graph.pattern, weights)
-
-    def _network_penalty(self, outer: Tree) -> Tensor:
-        squares = torch.stack([leaf.square().sum() for leaf in outer.values()])
-        return squares.sum() * (self.task.weight_decay / 2)

@@ -82,7 +82,7 @@ class BaselineProblem(JointProblem):
         return self.task.loss_of(logits) + self.task.penalty(weights)
 
 
-def beside(task: Task, site: int, make: Callable[[], M]) -> M:
+def new_network(task: Task, site: int, make: Callable[[], M]) -> M:
     """Make a network that is trained beside the backbone, with weights by the seed."""
     with torch.random.fork_rng(devices=[]):
         # Not the seed itself, from which the backbone drew its weights.
