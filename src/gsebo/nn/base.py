@@ -2,10 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from itertools import pairwise
 from numbers import Integral
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast, get_args, get_origin
 
 import torch
 from torch import Tensor, nn
@@ -184,6 +184,12 @@ class SizedBackbone(Backbone):
 
     def __post_init__(self) -> None:
         super().__init__()
+        for option in fields(self):
+            value, choices = getattr(self, option.name), get_args(option.type)
+            if get_origin(option.type) is Literal and value not in choices:
+                *others, last = map(repr, choices)
+                expected = f"{', '.join(others)} or {last}"
+                raise InvalidInput(f"{option.name} is {value!r}, expected {expected}")
         self.num_propagations = self.num_layers
 
     def sizes(self) -> list[tuple[int, int]]:

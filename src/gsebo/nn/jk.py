@@ -6,7 +6,6 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from gsebo.errors import InvalidInput
 from gsebo.nn.base import BY_ROW, SYMMETRIC, LayeredBackbone, glorot
 from gsebo.nn.gcn import GCNLayer
 
@@ -74,14 +73,6 @@ class JKNet(LayeredBackbone):
     input_dropout: bool = True
 
     def __post_init__(self) -> None:
-        if self.convolution not in ("gcn", "sage"):
-            raise InvalidInput(
-                f"convolution is {self.convolution!r}, expected 'gcn' or 'sage'"
-            )
-        if self.mode not in ("concat", "max", "lstm"):
-            raise InvalidInput(
-                f"mode is {self.mode!r}, expected 'concat', 'max' or 'lstm'"
-            )
         super().__post_init__()
         self.normalisation = SYMMETRIC if self.convolution == "gcn" else BY_ROW
         hidden, width = self.hidden_channels, self.num_layers * self.hidden_channels

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Literal, final
 
-from gsebo.errors import InvalidInput
 from gsebo.nn.base import BY_ROW, LayeredBackbone
 from gsebo.nn.gcn import GCNLayer
 
@@ -25,10 +24,6 @@ class SAGE(LayeredBackbone):
     input_dropout: bool = True
 
     def __post_init__(self) -> None:
-        if self.aggregator not in ("mean", "gcn"):
-            raise InvalidInput(
-                f"aggregator is {self.aggregator!r}, expected 'mean' or 'gcn'"
-            )
         self.self_loops = self.aggregator == "gcn"
         super().__post_init__()
 

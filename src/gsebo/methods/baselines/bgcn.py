@@ -1,6 +1,5 @@
 """BGCN: graphs drawn from a block model take the place of the observed one."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -137,7 +136,7 @@ class BGCNProblem(BaselineProblem):
             outer["density"] = _appended(outer["density"], blocks.density)
         return outer
 
-    def members(self, weights: Tree, outer: Tree) -> Sequence[Member]:
+    def members(self, weights: Tree, outer: Tree) -> list[Member]:
         """The averaged steps; before there are any, the given graph."""
         remembered = enumerate(outer["weights"], start=self._method.average_after)
         averaged = [

@@ -1,7 +1,6 @@
 """DropEdge: every training step sees another random part of the graph."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -116,7 +115,7 @@ class DropEdgeProblem(BaselineProblem):
         kept = [self._drop.kept_entries(noise, _SITE + layer) for layer in layers]
         return self._weighed(torch.stack(kept))
 
-    def members(self, weights: Tree, outer: Tree) -> Sequence[Member]:
+    def members(self, weights: Tree, outer: Tree) -> list[Member]:
         return [Member(self.given)]
 
     def _removed(self, kept: Tensor) -> Propagation:

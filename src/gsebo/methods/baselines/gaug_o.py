@@ -10,7 +10,6 @@ Every matrix here is dense: that each pair of nodes may become an edge is the me
 
 import copy
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -224,9 +223,7 @@ class GAugOProblem(BaselineProblem):
             "gaug_o", matrices, task.num_nodes, task.dtype, task.device
         )
         sizes = task.features.shape[1], method.predictor_hidden, method.predictor_dim
-        self._predictor = new_network(
-            task, _PREDICTOR_SITE, lambda: EdgePredictor(*sizes)
-        )
+        self._predictor = new_network(task, _PREDICTOR_SITE, EdgePredictor, *sizes)
         self._on_drawn = task
         if heads:
             # Attention on drawn graphs passes over edges of strength 0.
@@ -291,7 +288,7 @@ class GAugOProblem(BaselineProblem):
             return self.weighted(self._pairs, self._pairs.values(graph))
         return self.unweighted(graph.nonzero().mT)
 
-    def members(self, weights: Tree, outer: Tree) -> Sequence[Member]:
+    def members(self, weights: Tree, outer: Tree) -> list[Member]:
         return [Member(self.given)]
 
     def _reconstruction(self, embedding: Tensor) -> Tensor:

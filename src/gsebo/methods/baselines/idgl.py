@@ -9,7 +9,6 @@ joined, that no node is left alone, and that the numbers are small.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, NamedTuple, final
 
@@ -21,9 +20,8 @@ from gsebo.bilevel import Optimizer, Tree, make_optimizer
 from gsebo.graph import Propagation
 from gsebo.graph.graph import Graph
 from gsebo.methods.baselines.pairs import dense_features, gram_matrix
-from gsebo.methods.baselines.shared import JointBaseline
+from gsebo.methods.baselines.shared import JointBaseline, run_layers
 from gsebo.methods.parameters import Rate, Samples, ShareBelowOne, Steps
-from gsebo.nn.base import Features
 from gsebo.schema import Count, Share
 from gsebo.sparse import CompletePattern, Noise, dropout, uniform
 from gsebo.training import JointProblem, Member, Task
@@ -187,7 +185,7 @@ class IDGLProblem(JointProblem):
         return first + torch.stack(later).mean() + decay
 
     @torch.no_grad()
-    def members(self, weights: Tree, outer: Tree) -> Sequence[Member]:
+    def members(self, weights: Tree, outer: Tree) -> list[Member]:
         mixture = self.passes(weights, outer, None)[-1].mixture.clamp(0, 1)
         noticed = mixture.masked_fill_(mixture < _NEGLIGIBLE, 0)
         return [Member(Propagation(self._pattern, self._pattern.values(noticed)))]
@@ -239,14 +237,8 @@ class IDGLProblem(JointProblem):
         self, weights: Tree, mixture: Tensor, noise: Noise | None
     ) -> tuple[Tensor, Tensor]:
         """Logits, and what the last layer reads, before dropout."""
-        read: list[Features] = []
-        strengths = self._pattern.values(mixture)
-
-        def watched(number: int, h: Features) -> Tensor:
-            read.append(h)
-            return strengths
-
-        logits = self.task.logits(weights, self._pattern, watched, noise)
+        graph = Propagation(self._pattern, self._pattern.values(mixture))
+        logits, read = run_layers(self.task, weights, graph, noise)
         return logits, dense_features(read[-1])
 
     def _loss_of(self, found: GraphPass) -> Tensor:

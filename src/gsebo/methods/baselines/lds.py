@@ -291,7 +291,7 @@ class LDSProblem(BaselineProblem):
     def settle(self, weights: Tree, outer: Tree, step: int) -> Tree:
         return {_PROBABILITY: outer[_PROBABILITY].clamp(0, 1)}
 
-    def members(self, weights: Tree, outer: Tree) -> Sequence[Member]:
+    def members(self, weights: Tree, outer: Tree) -> list[Member]:
         """Graphs that are drawn once, whatever the step; they are sparse."""
         draws = (
             self._graphs.sample_edges(

@@ -59,22 +59,13 @@ class DiffusionAttention(nn.Module):
     for each head with its own channels f of the messages.
     """
 
-    def __init__(
-        self,
-        channels: int,
-        *,
-        heads: int,
-        hops: int,
-        teleport: float,
-        top_k: int,
-        dropout: float,
-        attention_dropout: float,
-    ) -> None:
+    def __init__(self, net: "MAGNANet") -> None:
         super().__init__()
-        self.heads, self.hops, self.teleport, self.top_k = heads, hops, teleport, top_k
-        self.dropout, self.attention_dropout = dropout, attention_dropout
+        self.heads, self.hops, self.teleport = net.heads, net.hops, net.teleport
+        self.top_k, self.dropout = net.top_k, net.dropout
+        self.attention_dropout = net.attention_dropout
         # One column per role: target, source.
-        self.attention = glorot(heads, channels // heads, 2)
+        self.attention = glorot(net.heads, net.hidden_channels // net.heads, 2)
 
     def forward(
         self,
@@ -255,15 +246,7 @@ class MAGNABlock(nn.Module):
         in_channels = channels if number else net.in_channels
         self.input_norm = DeviationNorm(in_channels)
         self.weight = glorot(in_channels, channels)
-        self.attention = DiffusionAttention(
-            channels,
-            heads=net.heads,
-            hops=net.hops,
-            teleport=net.teleport,
-            top_k=net.top_k,
-            dropout=net.dropout,
-            attention_dropout=net.attention_dropout,
-        )
+        self.attention = DiffusionAttention(net)
         self.output = glorot(channels, channels)
         same = in_channels == channels
         self.residual = None if same else glorot(in_channels, channels)

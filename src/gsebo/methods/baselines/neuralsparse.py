@@ -10,7 +10,6 @@ All of it lives on the edges of the graph; no matrix of all pairs is made.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -174,10 +173,8 @@ class NeuralSparseProblem(BaselineProblem):
         self._edges = Topology.of(
             task.graph.graph, self_loops=False, device=task.device
         ).pattern
-        features, channels = task.features.shape[1], method.scorer_channels
-        self._scorer = new_network(
-            task, _SITE, lambda: NeighbourScorer(features, channels)
-        )
+        sizes = task.features.shape[1], method.scorer_channels
+        self._scorer = new_network(task, _SITE, NeighbourScorer, *sizes)
 
     def initial_outer(self) -> Tree:
         start = torch.tensor([temperature_at(0)]).to(self.task.device, self.task.dtype)
@@ -208,7 +205,7 @@ class NeuralSparseProblem(BaselineProblem):
         # Others are taken out, not given a weight of 0: attention would still see them.
         return self.weighted(subpattern(self.task.graph.pattern, kept), weights)
 
-    def members(self, weights: Tree, outer: Tree) -> Sequence[Member]:
+    def members(self, weights: Tree, outer: Tree) -> list[Member]:
         noise = Noise(self.task.seed, _EVALUATION) if self._method.compat else None
         return [Member(self.chosen(outer, outer[_TEMPERATURE], noise))]
 

@@ -80,7 +80,8 @@ def linked_pairs(edge_index: Tensor, num_nodes: int) -> Tensor:
     >>> linked_pairs(torch.tensor([[0, 2, 2, 1], [2, 0, 1, 1]]), 3)
     tensor([2, 5])
     """
-    pairs = number_of(*edge_index.to(torch.int64), num_nodes)
+    source, target = edge_index.to(torch.int64)
+    pairs = number_of(source, target, num_nodes)
     linked: Tensor = torch.unique(pairs[edge_index[0] != edge_index[1]])
     return linked
 
@@ -103,7 +104,8 @@ def rewired(
     A removed pair loses the edges of both directions, an added one gets both. All other
     edges stay as they are, directed ones too. Those that are added are not linked yet.
     """
-    pairs = number_of(*edge_index.to(torch.int64), num_nodes)
+    source, target = edge_index.to(torch.int64)
+    pairs = number_of(source, target, num_nodes)
     new = nodes_of(added, num_nodes)
     kept = edge_index[:, ~torch.isin(pairs, removed)]
     return torch.cat([kept, new, new.flip(0)], dim=1)

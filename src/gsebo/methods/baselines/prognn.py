@@ -4,7 +4,6 @@ Two of its steps are no gradient steps: the proximal operator of a penalty ``f``
 ``prox(X) = argmin_Z ½ ‖Z - X‖² + f(Z)``.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -152,7 +151,7 @@ class ProGNNProblem(BaselineProblem):
         matrix = softshrink(matrix, method.sparsity * method.structure_lr)
         return {_ADJACENCY: matrix.clamp(0, 1)}
 
-    def members(self, weights: Tree, outer: Tree) -> Sequence[Member]:
+    def members(self, weights: Tree, outer: Tree) -> list[Member]:
         return [Member(self._propagation(outer[_ADJACENCY]))]
 
     def _propagation(self, adjacency: Tensor) -> Propagation:

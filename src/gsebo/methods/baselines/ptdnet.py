@@ -28,7 +28,13 @@ from torch.nn.functional import pad
 
 from gsebo.bilevel import Optimizer, Tree, make_optimizer
 from gsebo.graph import Propagation, Topology
-from gsebo.methods.baselines.shared import JointBaseline, new_network, weights_of
+from gsebo.methods.baselines.shared import (
+    BaselineProblem,
+    JointBaseline,
+    new_network,
+    run_layers,
+    weights_of,
+)
 from gsebo.methods.parameters import (
     Rate,
     Samples,
@@ -40,7 +46,7 @@ from gsebo.methods.parameters import (
 from gsebo.nn.base import Features
 from gsebo.schema import Count
 from gsebo.sparse import Noise, Pattern, row_expand, spmm, uniform
-from gsebo.training import JointProblem, Member, Task
+from gsebo.training import Member, Task
 from gsebo.training.history import SelectBy
 
 # Places that draw: gates of each layer and weights; where power iterations begin.
@@ -244,7 +250,12 @@ def top_singular_values(
     floor = fixed.new_zeros(())
     found: list[Tensor] = []
     for place in range(count):
-        vector = _start(pattern, fixed, place)
+        # The first singular vector of a matrix without negative entries has none, so
+        # that this is not orthogonal to it; the others begin anywhere.
+        vector = fixed.new_ones(pattern.num_columns, 1)
+        if place > 0:
+            shape = tuple(vector.shape)
+            vector = uniform(shape, Noise(0, place), _START_SITE, fixed) - 0.5
         for _ in range(iterations):
             vector = _power_step(pattern, fixed, vector, earlier, floor)
         vector = _power_step(pattern, values, vector, earlier, floor)
@@ -255,15 +266,6 @@ def top_singular_values(
             largest = found[0].detach().unsqueeze(-1)
             floor = 10 * torch.finfo(fixed.dtype).eps * largest.square()
     return torch.cat(found, dim=-1)
-
-
-def _start(pattern: Pattern, like: Tensor, place: int) -> Tensor:
-    """A vector that is not orthogonal to the one sought, ``[columns, 1]``."""
-    if place == 0:
-        # The first singular vector of a matrix without negative entries has none.
-        return like.new_ones(pattern.num_columns, 1)
-    shape = (pattern.num_columns, 1)
-    return uniform(shape, Noise(0, place), _START_SITE, like) - 0.5
 
 
 def _power_step(
@@ -285,21 +287,6 @@ def _orthogonal(vector: Tensor, earlier: Tensor) -> Tensor:
     return vector - earlier @ (earlier.mT @ vector)
 
 
-@torch.no_grad()
-def layer_input_widths(task: Task) -> list[int]:
-    """Width of what each layer propagates, by running the network once."""
-    pattern = task.graph.pattern
-    vanilla = task.backbone.initial_strength(pattern)
-    widths: list[int] = []
-
-    def recorded(layer: int, h: Features) -> Tensor:
-        widths.append(h.shape[1])
-        return vanilla
-
-    task.logits(task.initial_weights(), pattern, recorded, None)
-    return widths
-
-
 class Pass(NamedTuple):
     """What one random pass through the network gives."""
 
@@ -309,16 +296,17 @@ class Pass(NamedTuple):
 
 
 @final
-class PTDNetProblem(JointProblem):
+class PTDNetProblem(BaselineProblem):
     """Training loss on randomly gated edges; predictions with gates at rest."""
 
     def __init__(self, task: Task, method: PTDNet) -> None:
         super().__init__(task)
         self._method = method
         self._gates = method.gates()
-        widths = layer_input_widths(task)
-        sizes = widths, method.edge_channels, method.pair_channels
-        self._networks = new_network(task, _SITE, lambda: EdgeNetworks(*sizes))
+        with torch.no_grad():
+            _, read = run_layers(task, task.initial_weights(), self.given, None)
+        sizes = [h.shape[1] for h in read], method.edge_channels, method.pair_channels
+        self._networks = new_network(task, _SITE, EdgeNetworks, *sizes)
 
     def initial_outer(self) -> Tree:
         return weights_of(self._networks)
@@ -383,10 +371,7 @@ class PTDNetProblem(JointProblem):
         return [(Noise(seed, step), number * layers) for number in range(count)]
 
     def nuclear_norm(self, passes: Sequence[Pass]) -> Tensor:
-        """Largest singular values of the gated edges: sum over layers, mean of passes.
-
-        Self-loops are left out.
-        """
+        """Largest singular values without self-loops: sum of layers, mean of passes."""
         if self._method.nuclear_weight == 0:
             return passes[0].gates.new_zeros(())
         graph = self.task.graph
@@ -400,7 +385,7 @@ class PTDNetProblem(JointProblem):
         return found.sum() / len(passes)
 
     @torch.no_grad()
-    def members(self, weights: Tree, outer: Tree) -> Sequence[Member]:
+    def members(self, weights: Tree, outer: Tree) -> list[Member]:
         """The network with gates that have no noise."""
         told: list[Tensor] = []
 

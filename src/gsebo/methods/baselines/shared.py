@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from gsebo.methods.base import Run
 from gsebo.methods.baselines.pairs import require_dense_memory
 from gsebo.methods.outcome import Outcome
 from gsebo.methods.schedule import EpochClassifier
+from gsebo.nn.base import Features
 from gsebo.sparse import Noise, Pattern
 from gsebo.training import JointProblem, Task
 
@@ -82,12 +83,27 @@ class BaselineProblem(JointProblem):
         return self.task.loss_of(logits) + self.task.penalty(weights)
 
 
-def new_network(task: Task, site: int, make: Callable[[], M]) -> M:
-    """Make a network that is trained beside the backbone, with weights by the seed."""
+def new_network(task: Task, site: int, kind: Callable[..., M], *sizes: Any) -> M:
+    """Make a network that is trained with the backbone, its weights drawn by the seed.
+
+    Not by the seed itself, from which the backbone drew its weights.
+    """
     with torch.random.fork_rng(devices=[]):
-        # Not the seed itself, from which the backbone drew its weights.
         torch.manual_seed(Noise(task.seed, 0).keys(site)[0])
-        return make().to(task.device, task.dtype)
+        return kind(*sizes).to(task.device, task.dtype)
+
+
+def run_layers(
+    task: Task, weights: Tree, graph: Propagation, noise: Noise | None
+) -> tuple[Tensor, list[Features]]:
+    """Run a network; return its logits and what each layer reads, before dropout."""
+    read: list[Features] = []
+
+    def strengths(number: int, h: Features) -> Tensor:
+        read.append(h)
+        return graph.strengths
+
+    return task.logits(weights, graph.pattern, strengths, noise), read
 
 
 def weights_of(module: nn.Module) -> Tree:

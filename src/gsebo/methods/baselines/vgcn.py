@@ -201,7 +201,7 @@ class VGCNProblem(BaselineProblem):
         return self.task.first_layer_penalty(weights) - bound.mean()
 
     @torch.no_grad()
-    def members(self, weights: Tree, outer: Tree) -> Sequence[Member]:
+    def members(self, weights: Tree, outer: Tree) -> list[Member]:
         """Graphs drawn with the same noise in every evaluation."""
         posterior, noise = self._posterior(outer), Noise(self.task.seed, 0)
         members = []

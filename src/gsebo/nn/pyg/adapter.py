@@ -391,17 +391,15 @@ def _second_order(
 def _seeded(noise: Noise, device: torch.device) -> Iterator[None]:
     """Seed torch's generators from ``noise``, and put them back."""
     high, low = noise.keys(_SITE)
-    seed = (high << 32) | low
-    if device.type != "cuda":
-        with torch.random.fork_rng(devices=[]):
-            # torch.manual_seed would also queue a seed for every absent device.
-            torch.default_generator.manual_seed(seed)
-            yield
-        return
-    index = torch.cuda.current_device() if device.index is None else device.index
-    with torch.random.fork_rng(devices=[index], device_type="cuda"):
+    seed, devices = (high << 32) | low, []
+    if device.type == "cuda":
+        own = device.index
+        devices.append(torch.cuda.current_device() if own is None else own)
+    with torch.random.fork_rng(devices=devices, device_type="cuda"):
+        # torch.manual_seed would also queue a seed for every absent device.
         torch.default_generator.manual_seed(seed)
-        torch.cuda.default_generators[index].manual_seed(seed)
+        for index in devices:
+            torch.cuda.default_generators[index].manual_seed(seed)
         yield
 
 
