@@ -8,14 +8,13 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from gsebo.graph import Topology
-from gsebo.methods.baselines.block_model import (
+from gsebo.methods.baselines.bgcn import (
     BlockFit,
     Blocks,
     Meetings,
     at_links,
     at_nonlinks,
     climbed,
-    links_inside,
     nonlinks_inside,
     phi_climb,
     theta_climb,
@@ -92,7 +91,7 @@ def test_the_gradient_by_theta_is_that_of_the_log_likelihood(batch_nodes: int) -
     (expected,) = torch.autograd.grad(total, theta)
     found = theta_climb(
         blocks,
-        links_inside(blocks, at_links(blocks, DELTA, fit.links)),
+        at_links(blocks, DELTA, fit.links),
         nonlinks_inside(blocks, DELTA, pairs, weight),
     )
     torch.testing.assert_close(found, blocks.theta * expected)

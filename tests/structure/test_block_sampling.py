@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gsebo.methods.baselines.block_model import sample_links
+from gsebo.methods.baselines.pairs import sample_links
 from gsebo.sparse import Noise
 
 

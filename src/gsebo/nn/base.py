@@ -11,14 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gsebo.errors import InvalidInput
-from gsebo.sparse import (
-    Noise,
-    Pattern,
-    SparseFeatures,
-    dropout,
-    row_expand,
-    row_sum,
-)
+from gsebo.sparse import Noise, Pattern, SparseFeatures, dropout, row_expand, row_sum
 
 Features = Tensor | SparseFeatures
 """Node features ``[nodes, channels]``, dense or sparse."""

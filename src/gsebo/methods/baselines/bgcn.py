@@ -1,19 +1,32 @@
-"""BGCN: graphs drawn from a block model take the place of the observed one."""
+"""BGCN: graphs drawn from a block model take the place of the observed one.
+
+The model is an assortative one with mixed membership: node a belongs to block k to the
+share π_ak. Two nodes that meet in block k link with probability β_k, and with a small
+probability δ if they meet in none:
+
+    L_ab = δ + Σ_k (β_k - δ) π_ak π_bk
+
+The parameters are φ and θ, with π = φ / Σφ and β = θ_1 / (θ_0 + θ_1), and they climb
+the likelihood of links and sampled non-links. A sum over pairs only needs the pairs'
+L_ab and products with π, so that nothing of the size pairs x blocks is ever held.
+"""
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from functools import cached_property
+from typing import ClassVar, NamedTuple, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from gsebo.bilevel import Tree
 from gsebo.errors import InvalidInput
-from gsebo.graph import Propagation
-from gsebo.methods.baselines.block_model import BlockFit, Blocks, sample_links
+from gsebo.graph import Propagation, Topology
+from gsebo.methods.baselines.pairs import sample_links
 from gsebo.methods.baselines.shared import BaselineProblem, JointBaseline, both_ways
 from gsebo.methods.parameters import ShareBelowOne, Steps
 from gsebo.schema import Count
-from gsebo.sparse import Noise
+from gsebo.sparse import Noise, Pattern, row_sum, sddmm, spmm, uniform
 from gsebo.training import Member, Task
 from gsebo.training.history import SelectBy
 from gsebo.training.tape_derivatives import FLAT
@@ -21,6 +34,16 @@ from gsebo.training.tape_derivatives import FLAT
 # The first fit takes large steps, the others begin as if far advanced.
 _RANDOM_SCALE = 0.1
 _REFIT_FIRST = 10_000
+# Far from the places of networks and of sampled graphs.
+_FIRST_SITE = 1_000_000
+_SITES_PER_ITERATION = 4
+# Pairs for one gradient by θ at most: a share of all grows with the square of nodes.
+_MOST_PAIRS = 1 << 20
+_STEP_DELAY = 1024
+# A pair that the model holds for impossible must not divide by zero.
+_LEAST_PROBABILITY = 1e-10
+# A parameter moves in proportion to itself: from zero it would never come back.
+_LEAST_PARAMETER = 1e-30
 
 
 @final
@@ -163,7 +186,7 @@ class BGCNProblem(BaselineProblem):
         pairs = sample_links(block, density, method.delta, noise)
         return self.unweighted(both_ways(pairs))
 
-    def _refitted(self, weights: Tree, outer: Tree, step: int) -> Blocks:
+    def _refitted(self, weights: Tree, outer: Tree, step: int) -> "Blocks":
         method, noise = self._method, Noise(self.task.seed, step)
         blocks = Blocks(outer["phi"], outer["theta"])
         if step == method.warmup_epochs:
@@ -184,3 +207,264 @@ class BGCNProblem(BaselineProblem):
 
 def _appended(rows: Tensor, row: Tensor) -> Tensor:
     return torch.cat([rows, row.unsqueeze(0)])
+
+
+class Blocks(NamedTuple):
+    """Parameters of the model."""
+
+    phi: Tensor  # Unnormalised membership of each node, [nodes, blocks].
+    theta: Tensor  # Weight against and for a link inside each block, [blocks, 2].
+
+    @property
+    def membership(self) -> Tensor:
+        """π, ``[nodes, blocks]``."""
+        return self.phi / self.phi.sum(-1, keepdim=True)
+
+    @property
+    def density(self) -> Tensor:
+        """β: probability of a link inside each block, ``[blocks]``."""
+        return self.theta[:, 1] / self.theta.sum(-1)
+
+    @classmethod
+    def at_random(cls, num_nodes: int, num_blocks: int, seed: int) -> "Blocks":
+        """Draw φ from Gamma(1 / blocks) and θ from Gamma(1), on the CPU."""
+        generator = np.random.default_rng(seed)
+        phi = generator.gamma(1 / num_blocks, size=(num_nodes, num_blocks))
+        theta = generator.gamma(1.0, size=(num_blocks, 2))
+        return cls(*(torch.from_numpy(x).clamp(_LEAST_PARAMETER) for x in (phi, theta)))
+
+
+def climbed(parameter: Tensor, climb: Tensor, step: float) -> Tensor:
+    """One step uphill, pulled a little towards zero: |x + step (x g - x / 1000)|.
+
+    The parameter x is positive, the climb is x g, x times its gradient.
+    """
+    moved = parameter + step * (climb - 0.001 * parameter)
+    return moved.abs().clamp(min=_LEAST_PARAMETER)
+
+
+class Meetings(NamedTuple):
+    """Sums over the partners b of each node a, Q_ab the probability of what is seen."""
+
+    number: Tensor  # Σ c_ab, [nodes]
+    total: Tensor  # Σ c_ab / Q_ab, [nodes]
+    mixed: Tensor  # Σ c_ab / Q_ab π_bk, [nodes, blocks]
+
+
+def at_links(blocks: Blocks, delta: float, links: Pattern) -> Meetings:
+    """Sum over the links of every node; there Q = L, and each link counts once."""
+    membership = blocks.membership
+    left = membership * (blocks.density - delta)
+    probability = delta + sddmm(links, left, membership)
+    inverse = 1 / probability.clamp(min=_LEAST_PROBABILITY)
+    return Meetings(
+        links.row_counts.to(inverse.dtype),
+        row_sum(links, inverse),
+        spmm(links, inverse, membership),
+    )
+
+
+def at_nonlinks(
+    blocks: Blocks, delta: float, rows: Tensor, columns: Tensor, weight: Tensor
+) -> Meetings:
+    """Sum over non-links between nodes a (rows) and b (columns); there Q = 1 - L.
+
+    The weight is c_ab, zero for pairs that are none, ``[rows, columns]``.
+    """
+    membership = blocks.membership
+    left = membership.index_select(0, rows) * (blocks.density - delta)
+    right = membership.index_select(0, columns)
+    probability = 1 - delta - left @ right.mT
+    scaled = weight / probability.clamp(min=_LEAST_PROBABILITY)
+    return Meetings(weight.sum(-1), scaled.sum(-1), scaled @ right)
+
+
+def phi_climb(
+    blocks: Blocks, delta: float, rows: Tensor, links: Meetings, nonlinks: Meetings
+) -> Tensor:
+    """φ times the gradient of the log-likelihood by φ, ``[rows, blocks]``.
+
+    φ_ak g_ak = Σ_b c_ab (f_ab(k) / Q_ab - π_ak), where
+    f_ab(k) = π_ak (B(y; β_k) π_bk + B(y; δ) (1 - π_bk)).
+    """
+    gain = blocks.density - delta
+    seen = delta * links.total.unsqueeze(-1) + gain * links.mixed
+    unseen = (1 - delta) * nonlinks.total.unsqueeze(-1) - gain * nonlinks.mixed
+    number = (links.number + nonlinks.number).unsqueeze(-1)
+    return blocks.membership.index_select(0, rows) * (seen + unseen - number)
+
+
+def theta_climb(blocks: Blocks, links: Meetings, nonlinks: Tensor) -> Tensor:
+    """θ times the gradient of the log-likelihood by θ, ``[blocks, 2]``.
+
+    θ_ki g_ki = Σ_ab c_ab B(y; β_k) π_ak π_bk / Q_ab (1[y = i] - θ_ki / Σ_i θ_ki),
+    over pairs without order; of non-links Σ c_ab π_ak π_bk / Q_ab is given.
+    """
+    density = blocks.density
+    share = torch.stack([1 - density, density], dim=-1)
+    inside = (blocks.membership * links.mixed).sum(0) / 2
+    owned = share * torch.stack([nonlinks, inside], dim=-1)
+    return owned - share * owned.sum(-1, keepdim=True)
+
+
+def nonlinks_inside(
+    blocks: Blocks, delta: float, pairs: Tensor, weight: Tensor
+) -> Tensor:
+    """Σ c_ab π_ak π_bk / Q_ab over non-links, ``[blocks]``.
+
+    The weight is c_ab, zero for pairs that are none.
+    """
+    membership = blocks.membership
+    both = membership.index_select(0, pairs[0]) * membership.index_select(0, pairs[1])
+    probability = 1 - delta - both @ (blocks.density - delta)
+    return (weight / probability.clamp(min=_LEAST_PROBABILITY)) @ both
+
+
+@final
+class BlockFit:
+    """Finds blocks in a graph; the direction of its edges does not count.
+
+    In each iteration some nodes meet all their links and those of their non-links that
+    lie among as many random nodes, which are the same for all, so that a batch is one
+    product of matrices. A graph that is no larger than a batch is taken as a whole. A
+    gradient by θ samples a share of all non-links.
+    """
+
+    def __init__(
+        self,
+        graph: Topology,
+        *,
+        delta: float,
+        batch_nodes: int = 500,
+        nonlink_share: float = 0.01,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        edges, size = both_ways(graph.graph.edge_index), graph.num_nodes
+        self.links = Topology.from_edges(
+            edges, size, self_loops=False, device=device
+        ).pattern
+        self.delta = delta
+        self._size = size
+        self._batch = min(batch_nodes, size)
+        self._num_nonlinks = (size * (size - 1) - self.links.num_entries) // 2
+        wanted = min(round(nonlink_share * self._num_nonlinks), _MOST_PAIRS)
+        self._num_pairs = max(wanted, 1)
+        rows, columns = self.links.rows.long(), self.links.columns.long()
+        # In order, because they are stored by rows; the last one ends every search.
+        last = rows.new_full((1,), size * size)
+        self._link_keys = torch.cat([rows * size + columns, last])
+
+    def restart(self, blocks: Blocks, probability: Tensor) -> Blocks:
+        """Begin anew from class probabilities; only the sizes of φ and θ are kept.
+
+        Each density is the share of linked pairs among those of one predicted class,
+        and at least δ: a block without any link would never get one.
+        """
+        label = probability.argmax(-1)
+        row, column = label[self.links.rows.long()], label[self.links.columns.long()]
+        num_blocks = probability.shape[-1]
+        inside = torch.where(row == column, row, num_blocks)
+        num_links = inside.bincount(minlength=num_blocks + 1)[:num_blocks]
+        size = label.bincount(minlength=num_blocks).to(probability.dtype)
+        density = (num_links / (size**2 + 1)).clamp(min=self.delta)
+        theta = torch.stack([1 - density, density], dim=-1)
+        return Blocks(
+            probability * blocks.phi.sum(-1, keepdim=True),
+            theta * blocks.theta.sum(-1, keepdim=True),
+        )
+
+    @torch.no_grad()
+    def climb(
+        self,
+        blocks: Blocks,
+        *,
+        iterations: int,
+        noise: Noise,
+        first: int = 0,
+        scale: float = 1.0,
+    ) -> Blocks:
+        """Improve the parameters, by steps of φ (of one batch) and then of θ.
+
+        The iterations t count from ``first``; a step size is 1 / √(1024 + t) / scale.
+        """
+        delta = self.delta
+        for number in range(first, first + iterations):
+            step = (_STEP_DELAY + number) ** -0.5 / scale / 2
+            site = _FIRST_SITE + _SITES_PER_ITERATION * number
+            rows, columns, weight = self.batch(noise, site, blocks.theta)
+            links = at_links(blocks, delta, self.links)
+            links = Meetings(*(sums.index_select(0, rows) for sums in links))
+            nonlinks = at_nonlinks(blocks, delta, rows, columns, weight)
+            climb = phi_climb(blocks, delta, rows, links, nonlinks)
+            moved = climbed(blocks.phi.index_select(0, rows), climb, step)
+            blocks = blocks._replace(phi=blocks.phi.index_copy(0, rows, moved))
+            pairs, weight = self.pairs(noise, site + 2, blocks.theta)
+            links = at_links(blocks, delta, self.links)
+            inside = nonlinks_inside(blocks, delta, pairs, weight)
+            climb = theta_climb(blocks, links, inside)
+            blocks = blocks._replace(theta=climbed(blocks.theta, climb, step))
+        return blocks
+
+    def batch(self, noise: Noise, site: int, like: Tensor) -> tuple[Tensor, ...]:
+        """Draw non-links for a gradient by φ, at two sites.
+
+        Returns nodes that move, nodes that they meet, and how many non-links of its row
+        each pair stands for ``[rows, columns]``: 0 for links and loops.
+        """
+        rows = self._some_nodes(noise, site, like)
+        columns = self._some_nodes(noise, site + 1, like)
+        free = self._free(rows, columns, like)
+        nonlinks = self._size - 1 - self.links.row_counts.index_select(0, rows)
+        each = nonlinks / free.sum(-1).clamp(min=1)
+        return rows, columns, free * each.unsqueeze(-1)
+
+    def pairs(self, noise: Noise, site: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Draw non-links for a gradient by θ, ``[2, pairs]``.
+
+        Returns also how many non-links each stands for ``[pairs]``: 0 for links.
+        """
+        if self._batch == self._size:
+            pairs = self._all_nonlinks
+            return pairs, like.new_ones(pairs.shape[1])
+        drawn = uniform((2, self._num_pairs), noise, site, like.double())
+        # One from each of as many equal parts of all nodes: in order, which makes the
+        # search for links several times as fast, and less noisy than without.
+        parts = torch.arange(self._num_pairs, device=like.device)
+        first = ((parts + drawn[0]) * (self._size / self._num_pairs)).long()
+        first = first.clamp(max=self._size - 1)
+        # From 1 to size - 1 further on, round the corner: never the node itself.
+        second = (first + 1 + (drawn[1] * (self._size - 1)).long()) % self._size
+        free = (~self._are_linked(first, second)).to(like.dtype)
+        each = self._num_nonlinks / free.sum().clamp(min=1)
+        return torch.stack([first, second]), free * each
+
+    def _some_nodes(self, noise: Noise, site: int, like: Tensor) -> Tensor:
+        """Draw the nodes of a batch, all different."""
+        if self._batch == self._size:
+            return torch.arange(self._size, device=like.device)
+        # Double precision draws more bits, so that there are hardly any ties.
+        drawn = uniform((self._size,), noise, site, like.double())
+        return drawn.topk(self._batch).indices
+
+    def _free(self, rows: Tensor, columns: Tensor, like: Tensor) -> Tensor:
+        """1 where two nodes may be a non-link, 0 for links and loops."""
+        height, width = len(rows), len(columns)
+        # Links from or to other nodes end in a last row or column, which is cut off.
+        row_place = rows.new_full((self._size,), height)
+        row_place[rows] = torch.arange(height, device=rows.device)
+        column_place = rows.new_full((self._size,), width)
+        column_place[columns] = torch.arange(width, device=rows.device)
+        free = like.new_ones(height + 1, width + 1)
+        free[row_place[self.links.rows], column_place[self.links.columns]] = 0
+        return free[:-1, :-1] * (rows.unsqueeze(-1) != columns)
+
+    @cached_property
+    def _all_nonlinks(self) -> Tensor:
+        size, device = self._size, self.links.device
+        pairs = torch.triu_indices(size, size, offset=1, device=device)
+        return pairs[:, ~self._are_linked(*pairs)]
+
+    def _are_linked(self, first: Tensor, second: Tensor) -> Tensor:
+        wanted = first * self._size + second
+        place = torch.searchsorted(self._link_keys, wanted)
+        return self._link_keys[place] == wanted

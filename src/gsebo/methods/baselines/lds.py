@@ -18,14 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from gsebo.bilevel import (
-    Reverse,
-    Tree,
-    begin,
-    make_optimizer,
-    scheduled,
-    sgd,
-)
+from gsebo.bilevel import Reverse, Tree, begin, make_optimizer, scheduled, sgd
 from gsebo.graph import Propagation
 from gsebo.graph.graph import Graph
 from gsebo.methods.base import GraphClassifier, Run

@@ -1,4 +1,4 @@
-"""Unordered pairs of nodes as one number each, and graphs with pairs put in or out.
+"""Unordered pairs of nodes: one number each, ranked, drawn, put into graphs or out.
 
 The pair of i < j is the number i n + j, so that sorted pairs are sorted by (i, j).
 """
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gsebo.errors import InvalidInput
 from gsebo.memory import free_memory
-from gsebo.sparse import SparseFeatures
+from gsebo.sparse import Noise, SparseFeatures, uniform
 
 
 def dense_features(features: Tensor | SparseFeatures) -> Tensor:
@@ -29,11 +29,7 @@ _GIGABYTE = 1e9
 
 
 def require_dense_memory(
-    method: str,
-    matrices: int,
-    num_nodes: int,
-    dtype: torch.dtype,
-    device: torch.device,
+    method: str, matrices: int, num_nodes: int, dtype: torch.dtype, device: torch.device
 ) -> None:
     """Raise `InvalidInput` if so many matrices of n² numbers at once do not fit."""
     needed = matrices * num_nodes**2 * dtype.itemsize
@@ -181,3 +177,102 @@ def _largest(scores: Tensor, count: int) -> Tensor:
     equal = scores == least
     wanted = count - above.sum()
     return (above | (equal & (equal.cumsum(0) <= wanted))).nonzero().squeeze(-1)
+
+
+# Far from the places of a network.
+_NUMBER_SITE, _DRAW_SITE, _CHOICE_SITE = 1000, 1001, 500_000
+
+
+def sample_links(block: Tensor, density: Tensor, delta: float, noise: Noise) -> Tensor:
+    """Draw a graph with blocks: pairs of nodes, the smaller first, ``[2, links]``.
+
+    Pairs inside a block, int64 ``[nodes]``, are linked with its density, pairs between
+    blocks with δ, all independently. So the number of links of each kind is binomial,
+    and given the number every set of so many pairs is equally likely: work and memory
+    grow with the links. The same arguments give the same graph on every device.
+    """
+    kinds = _PairKinds(block, len(density))
+    probability = torch.cat([density.double().cpu(), torch.tensor([delta]).double()])
+    low, high = noise.keys(_NUMBER_SITE)
+    generator = torch.Generator().manual_seed((high >> 1) << 32 | low)
+    number = torch.binomial(kinds.num_pairs, probability, generator).long()
+    # Most pairs of a kind would be drawn over and over again before all were there.
+    is_most = 2 * number > kinds.num_pairs
+    found = [kinds.drawn(number.masked_fill(is_most, 0), noise)]
+    for kind in is_most.nonzero().flatten().tolist():
+        found.append(kinds.chosen(kind, int(number[kind]), noise))
+    return nodes_of(torch.cat(found), block.numel())
+
+
+@final
+class _PairKinds:
+    """The pairs of nodes by kind: inside each block, and as the last between blocks."""
+
+    def __init__(self, block: Tensor, num_blocks: int) -> None:
+        self._block = block
+        order = block.argsort(stable=True)
+        # The nodes of each block one after another, then those of all.
+        self._nodes = torch.cat([order, order])
+        inside = torch.bincount(block, minlength=num_blocks).cpu()
+        self._sizes = torch.cat([inside, inside.sum().view(1)])
+        self._starts = self._sizes.cumsum(0) - self._sizes
+        pairs = self._sizes * (self._sizes - 1) // 2
+        pairs[-1] -= pairs[:-1].sum()
+        self.num_pairs = pairs.double()
+        # Share of two random nodes of a kind that are a pair of it.
+        self._hit = 2 * self.num_pairs / (self._sizes**2).clamp(min=1)
+        self._double = torch.empty((), dtype=torch.float64, device=block.device)
+
+    def drawn(self, wanted: Tensor, noise: Noise) -> Tensor:
+        """Draw until each kind has as many different pairs as wanted: the first ones.
+
+        They are counted on the CPU.
+        """
+        pairs = kind = self._block.new_empty(0)
+        found = torch.zeros_like(wanted)
+        total, site = self.num_pairs, _DRAW_SITE
+        while bool((found < wanted).any()):
+            # A new pair is met ever more rarely; a few more draws spare another round.
+            expected = ((total - found) / (total - wanted)).log() * total / self._hit
+            draws = expected + 3 * expected.sqrt() + 3
+            draws = torch.where(found < wanted, draws, 0).ceil().long()
+            new_pairs, new_kind = self._draw(draws, noise, site)
+            pairs, kind = torch.cat([pairs, new_pairs]), torch.cat([kind, new_kind])
+            # That which is a pair of its kind, and of equal ones the first.
+            ordered, order = pairs.sort(stable=True)
+            is_new = pairs >= 0
+            is_new[order[1:]] &= ordered[1:] != ordered[:-1]
+            pairs, kind = pairs[is_new], kind[is_new]
+            # By kind, and within one in the order of the draws.
+            kind, order = kind.sort(stable=True)
+            number = torch.bincount(kind, minlength=len(wanted))
+            rank = torch.arange(len(kind), device=kind.device)
+            rank -= (number.cumsum(0) - number)[kind]
+            kept = rank < wanted.to(kind.device)[kind]
+            pairs, kind = pairs[order][kept], kind[kept]
+            found = torch.minimum(number.cpu(), wanted)
+            site += 1
+        return pairs
+
+    def _draw(self, number: Tensor, noise: Noise, site: int) -> tuple[Tensor, Tensor]:
+        """Draw pairs, -1 for what is none of its kind, and their kinds, ``[draws]``."""
+        device = self._block.device
+        kind = torch.arange(len(number)).repeat_interleave(number).to(device)
+        sizes, starts = self._sizes.to(device)[kind], self._starts.to(device)[kind]
+        drawn = (uniform((2, len(kind)), noise, site, self._double) * sizes).long()
+        first, second = self._nodes[starts + drawn]
+        is_apart = self._block[first] != self._block[second]
+        fits = (first != second) & (is_apart == (kind == len(number) - 1))
+        pairs = number_of(first, second, self._block.numel())
+        return torch.where(fits, pairs, -1), kind
+
+    def chosen(self, kind: int, wanted: int, noise: Noise) -> Tensor:
+        """Choose among all pairs of a kind, of which at least half are wanted."""
+        start, size = int(self._starts[kind]), int(self._sizes[kind])
+        nodes = self._nodes[start : start + size]
+        first, second = nodes[torch.triu_indices(size, size, 1, device=nodes.device)]
+        is_apart = self._block[first] != self._block[second]
+        pairs = number_of(first, second, self._block.numel())
+        pairs = pairs[is_apart == (kind == len(self.num_pairs) - 1)]
+        drawn = uniform((len(pairs),), noise, _CHOICE_SITE + kind, self._double)
+        return pairs[drawn.argsort(stable=True)[:wanted]]

@@ -107,9 +107,7 @@ def _convolution(
     # An EdgeConv sees the node and the difference to its neighbour.
     width = 2 * in_channels if issubclass(conv, pyg.EdgeConv) else in_channels
     network = nn.Sequential(
-        nn.Linear(width, out_channels),
-        nn.ReLU(),
-        nn.Linear(out_channels, out_channels),
+        nn.Linear(width, out_channels), nn.ReLU(), nn.Linear(out_channels, out_channels)
     )
     return construct(conv, {"nn": network}, options)
 
