@@ -13,7 +13,7 @@ def measure(path: str, out: str) -> dict[str, float]:
     """Run the command, imports included in its memory but not in its time."""
     import torch_geometric.data  # noqa: F401
 
-    from gsebo.cli.convert import convert
+    from gsebo.cli.data import convert
 
     idle = reset_peak()
     printed = io.StringIO()

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from fuzz.damage import FLAT, bytes_damage, tree_damage
 from fuzz.target import Draw, Target, require
-from gsebo.experiments import Result, Store, make_survey, migrate, verify
-from gsebo.experiments.migrate import migrated_line
+from gsebo.experiments import Result, Store, make_survey, verify
 from gsebo.experiments.recipe import read_recipe, recipe_names
 from gsebo.experiments.trial import Trial
+from gsebo.experiments.verify import migrated_line
 
-_RECIPES = Path(migrate.__file__).parent / "recipes"
+_RECIPES = Path(verify.__file__).parent / "recipes"
 
 
 @final
@@ -204,7 +204,7 @@ class Stores(Target):
             verify.put_in_order(store)
             verify.check_results(store)
         else:
-            for report in migrate.migrate(store):
+            for report in verify.migrate(store):
                 require(report.problem is not None or report.lines >= 0, "a report")
                 if report.problem is not None:
                     kept = report.path.read_bytes()

@@ -1,12 +1,26 @@
 import pytest
 import torch
 
-from gsebo.cli.edge_changes import describe_layer, ratios
+from gsebo.cli.inspect import LayerChanges, ModelEdges, ratios
+from gsebo.model.large import EdgePiece
 
 EDGES = torch.tensor([[0, 1, 2, 3, 0, 2], [1, 0, 3, 2, 0, 0]])
 START = torch.tensor([0.5, 0.5, 0.4, 0.2, 0.0, 0.5])
 STRENGTH = torch.tensor([0.5, 0.25, 0.8, 0.0, 0.0, 0.5])
 LABELS = torch.tensor([0, 0, 1, 2])
+
+
+def describe_layer(
+    edges: torch.Tensor,
+    start: torch.Tensor,
+    strength: torch.Tensor,
+    labels: torch.Tensor,
+    *,
+    top: int,
+) -> LayerChanges:
+    pieces = [EdgePiece(edges, start, strength)]
+    (layer,) = ModelEdges(lambda: pieces, labels.numpy(), True, 4).summary(top).layers
+    return layer
 
 
 def test_groups() -> None:

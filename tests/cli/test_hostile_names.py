@@ -12,10 +12,10 @@ from rich.console import Console
 
 from cli.conftest import Command, json_of, refused
 from experiments.small import write_recipe
-from gsebo.cli.ui.live_table import LiveTable
-from gsebo.cli.ui.output import print_json, print_table, print_text
+from gsebo.cli.output import print_json, print_table, print_text
+from gsebo.cli.run import LiveTable
 from gsebo.errors import escaped_json
-from gsebo.experiments import Lane, Store, load_recipe, make_survey
+from gsebo.experiments import Slot, Store, load_recipe, make_survey
 
 # Erases a screen, in both ways; writes backwards; is red; is no UTF-8.
 EVIL = "e\x1b[2J\x9b2J\u202e[red]x[/red]\udcff"
@@ -91,7 +91,7 @@ def test_a_live_table(tmp_path: Path) -> None:
     stage = make_survey(load_recipe(str(recipe)), {}).stage
     screen = Console(file=StringIO(), width=100, markup=False)
     with LiveTable(screen) as table:
-        table.stage_begins(stage, 1, [Lane("one")], None)
+        table.stage_begins(stage, 1, [Slot("one")], None)
         screen.print(table.table())
     assert isinstance(screen.file, StringIO)
     shown = screen.file.getvalue()

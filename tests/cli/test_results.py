@@ -7,8 +7,8 @@ import pytest
 from cli.conftest import Command, json_of, refused
 from experiments.small import result
 from gsebo.experiments import Store, load_recipe, make_plan, recipe_names
+from gsebo.experiments.plan import Tuning
 from gsebo.experiments.result import Result
-from gsebo.experiments.tuning import Tuning
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from rich.console import Console
 from cli.conftest import Command, control_c_is_heard, json_of, refused
 from experiments.processes import outlive
 from experiments.small import figures, lines, write_recipe
-from gsebo.cli.ui.live_table import LiveTable
-from gsebo.experiments import Lane, Result, Trial, TrialBatch, load_recipe, make_survey
+from gsebo.cli.run import LiveTable
+from gsebo.experiments import Result, Slot, Trial, TrialBatch, load_recipe, make_survey
 
 STARTS_WITHIN = 120.0
 
@@ -162,7 +162,7 @@ def test_the_table_counts_what_was_and_what_is(tmp_path: Path) -> None:
     known = {one.key: one for one in (_ended(trials[0]), _ended(trials[1], "bad luck"))}
     stage = make_survey(recipe, known).stage
     screen = Console(file=StringIO(), width=100, force_terminal=True)
-    lane = Lane("one")
+    slot = Slot("one")
 
     def text() -> str:
         plain = Console(file=StringIO(), width=100)
@@ -171,12 +171,12 @@ def test_the_table_counts_what_was_and_what_is(tmp_path: Path) -> None:
         return plain.file.getvalue()
 
     with LiveTable(screen) as table:
-        table.stage_begins(stage, 3, [lane], None)
+        table.stage_begins(stage, 3, [slot], None)
         assert "1 / 5" in text()
         assert "left" not in text()
-        table.batch_begins(lane, TrialBatch("some", tuple(trials[2:4])))
+        table.batch_begins(slot, TrialBatch("some", tuple(trials[2:4])))
         assert "cora, seeds 2 to 3 (0 s)" in text()
-        table.batch_ends(lane, [_ended(one) for one in trials[2:4]], 600.0)
+        table.batch_ends(slot, [_ended(one) for one in trials[2:4]], 600.0)
     assert "3 / 5" in text()
     assert "seeds 2" not in text()
     assert "3 of 5 trials are done, about 10 min left" in text()

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from gsebo import GSEBO, InvalidInput, Vanilla
-from gsebo.cli.settings import parameters_from, read_settings
+from gsebo.cli.fit import parameters_from, read_settings
 
 
 def parsed(*items: str, estimator: type = GSEBO) -> dict[str, Any]:

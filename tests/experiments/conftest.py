@@ -5,13 +5,12 @@ from typing import final
 import pytest
 
 from gsebo.experiments import (
-    Lane,
     ProcessEngine,
-    Request,
     Result,
     Runner,
     RunOutcome,
     RunWatcher,
+    Slot,
     Stage,
     Store,
     TrialBatch,
@@ -30,17 +29,17 @@ class Diary(RunWatcher):
         self._at_batch = at_batch
 
     def stage_begins(
-        self, stage: Stage, number: int, lanes: Sequence[Lane], left: float | None
+        self, stage: Stage, number: int, slots: Sequence[Slot], left: float | None
     ) -> None:
         self.stages.append(stage.recipe.name)
 
-    def batch_begins(self, lane: Lane, batch: TrialBatch) -> None:
+    def batch_begins(self, slot: Slot, batch: TrialBatch) -> None:
         self.batches.append(batch)
         if self._at_batch is not None:
             self._at_batch(len(self.batches))
 
     def batch_ends(
-        self, lane: Lane, results: Sequence[Result], left: float | None
+        self, slot: Slot, results: Sequence[Result], left: float | None
     ) -> None:
         self.results += results
 
@@ -67,9 +66,8 @@ def run_recipe(folder: Path) -> Iterator[RunRecipe]:
         **wanted: object,
     ) -> tuple[RunOutcome, Diary]:
         store, diary = Store(folder), Diary(at_batch)
-        lanes = [Lane(str(number), replicas=replicas) for number in range(workers)]
-        request = Request(recipe=load_recipe(str(path)), **wanted)  # type: ignore[arg-type]
-        engine = ProcessEngine(store, lanes)
-        return Runner(request, store, engine, diary).run(), diary
+        slots = [Slot(str(number), replicas=replicas) for number in range(workers)]
+        recipe, engine = load_recipe(str(path)), ProcessEngine(store, slots)
+        return Runner(recipe, store, engine, diary, **wanted).run(), diary  # type: ignore[arg-type]
 
     yield run

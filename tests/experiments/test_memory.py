@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gsebo.experiments.versions import reset_peak_memory
+from gsebo.experiments.fit import reset_peak_memory
 
 
 def test_forgetting_peaks_asks_for_no_device(monkeypatch: pytest.MonkeyPatch) -> None:

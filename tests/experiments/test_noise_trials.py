@@ -7,9 +7,8 @@ from tests.experiments.small import trial
 from gsebo import load_data
 from gsebo.data import apply_noise
 from gsebo.experiments import load_recipe, select
-from gsebo.experiments.fit import trial_graph
+from gsebo.experiments.fit import execute, trial_graph
 from gsebo.experiments.trial import same_graph_for_all_seeds
-from gsebo.experiments.worker import execute
 
 SHORT = {"max_outer_steps": 1, "inner_steps": 2, "hidden_channels": 4}
 

@@ -13,7 +13,7 @@ import pytest
 from experiments.conftest import RunRecipe
 from experiments.small import figures, lines, write_recipe
 from gsebo import InvalidInput
-from gsebo.experiments import Lane, RayEngine, Store
+from gsebo.experiments import RayEngine, Slot, Store
 
 
 @pytest.fixture
@@ -58,4 +58,4 @@ def test_without_ray_the_extra_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InvalidInput, match=r"gsebo\[cluster\]"):
-        RayEngine(Store(tmp_path), [Lane("one")])
+        RayEngine(Store(tmp_path), [Slot("one")])

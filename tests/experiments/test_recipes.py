@@ -18,7 +18,7 @@ from gsebo.experiments import (
     recipe_names,
     select,
 )
-from gsebo.experiments.expand import default_parameters, trial_parameters
+from gsebo.experiments.plan import default_parameters, trial_parameters
 from gsebo.experiments.result import Result
 from gsebo.experiments.trial import is_halved
 from gsebo.methods import METHODS

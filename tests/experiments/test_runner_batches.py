@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.small import result, trial
-from gsebo.experiments import Durations, Lane, Result, Trial, Waiting, worker
-from gsebo.experiments.engine import is_dense
+from gsebo.experiments import Result, Slot, Trial, pool
+from gsebo.experiments.runner import Durations, TrialQueue, is_dense
 from gsebo.experiments.trial import same_graph_for_all_seeds
 
-CPU, GPU = Lane("cpu"), Lane("gpu", "cuda", replicas=3)
+CPU, GPU = Slot("cpu"), Slot("gpu", "cuda", replicas=3)
 
 trials = st.builds(
     trial,
@@ -23,9 +23,9 @@ trials = st.builds(
     noise=st.sampled_from([0, 10, "removed:10"]),
     curves=st.booleans(),
 )
-lanes = st.lists(
+slots = st.lists(
     st.builds(
-        Lane,
+        Slot,
         st.uuids().map(str),
         st.sampled_from(["cpu", "cuda"]),
         st.integers(1, 5),
@@ -35,30 +35,30 @@ lanes = st.lists(
 )
 
 
-@given(some=st.lists(trials, max_size=60), lanes=lanes, data=st.data())
+@given(some=st.lists(trials, max_size=60), slots=slots, data=st.data())
 def test_every_trial_is_taken_once(
-    some: list[Trial], lanes: list[Lane], data: st.DataObject
+    some: list[Trial], slots: list[Slot], data: st.DataObject
 ) -> None:
-    waiting = Waiting("file", some, lanes)
-    on_gpu = any(lane.device == "cuda" for lane in lanes)
+    waiting = TrialQueue("file", some, slots)
+    on_gpu = any(slot.device == "cuda" for slot in slots)
     taken: list[Trial] = []
     while len(waiting):
-        lane = data.draw(st.sampled_from(lanes))
-        batch = waiting.take(lane)
+        slot = data.draw(st.sampled_from(slots))
+        batch = waiting.take(slot)
         if batch is None:
             # Only what is left for a GPU is refused.
             assert on_gpu
-            assert lane.device == "cpu"
+            assert slot.device == "cpu"
             continue
         first = batch.trials[0]
-        assert len(batch.trials) <= lane.replicas
+        assert len(batch.trials) <= slot.replicas
         if len(batch.trials) > 1:
             assert not first.curves
             assert all(map(same_graph_for_all_seeds, batch.trials))
         for place, one in enumerate(batch.trials):
             assert one.without_seed == first.without_seed
             assert one.seed == first.seed + place
-            assert not (on_gpu and is_dense(one) and lane.device == "cpu")
+            assert not (on_gpu and is_dense(one) and slot.device == "cpu")
         taken += batch.trials
     assert len(taken) == len({one.key for one in some})
     assert {one.key for one in taken} == {one.key for one in some}
@@ -66,20 +66,20 @@ def test_every_trial_is_taken_once(
 
 def test_a_gpu_takes_dense_methods_first_and_others_then() -> None:
     dense, sparse = trial(0, "gaug_o"), trial(0, "vanilla")
-    waiting = Waiting("file", [sparse, dense], [CPU, GPU])
+    waiting = TrialQueue("file", [sparse, dense], [CPU, GPU])
     batches = [waiting.take(GPU), waiting.take(GPU)]
     assert [batch and batch.trials for batch in batches] == [(dense,), (sparse,)]
 
 
 def test_without_a_gpu_the_cpu_takes_everything() -> None:
     dense = trial(0, "gaug_o")
-    batch = Waiting("file", [dense], [CPU]).take(CPU)
+    batch = TrialQueue("file", [dense], [CPU]).take(CPU)
     assert batch is not None
     assert batch.trials == (dense,)
 
 
 def test_as_many_seeds_as_fit() -> None:
-    waiting = Waiting("file", [trial(seed) for seed in (4, 0, 1, 3, 2)], [GPU])
+    waiting = TrialQueue("file", [trial(seed) for seed in (4, 0, 1, 3, 2)], [GPU])
     seeds = []
     while (batch := waiting.take(GPU)) is not None:
         seeds.append([one.seed for one in batch.trials])
@@ -127,9 +127,9 @@ def test_one_bad_seed_does_not_fail_the_others(monkeypatch: pytest.MonkeyPatch) 
         accuracy = None if error else 0.5
         return [Result(trial=t, error=error, test_accuracy=accuracy) for t in trials]
 
-    monkeypatch.setattr(worker, "execute", execute)
+    monkeypatch.setattr(pool, "execute", execute)
     some = [trial(seed) for seed in range(3)]
-    results = [one for part in worker.run_batch(some, "cpu", None) for one in part]
+    results = [one for part in pool.run_batch(some, "cpu", None) for one in part]
     assert calls == [3, 1, 1, 1]
     assert [one.ok for one in results] == [True, False, True]
     assert [one.trial for one in results] == some

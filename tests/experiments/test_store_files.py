@@ -14,9 +14,14 @@ from msgspec.structs import replace
 from experiments.small import result, trial
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Result, Store
-from gsebo.experiments.expand import default_parameters
-from gsebo.experiments.migrate import migrate
-from gsebo.experiments.verify import check_results, leftovers, put_in_order, stale
+from gsebo.experiments.plan import default_parameters
+from gsebo.experiments.verify import (
+    check_results,
+    leftovers,
+    migrate,
+    put_in_order,
+    stale,
+)
 
 
 @given(st.data())

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Result, Trial
-from gsebo.experiments.versions import circumstances
+from gsebo.experiments.fit import circumstances
 
 values = st.one_of(
     st.booleans(),

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gsebo.experiments.versions import peak_memory_bytes, reset_peak_memory
+from gsebo.experiments.fit import peak_memory_bytes, reset_peak_memory
 from gsebo.graph.arrays import GraphArrays
 from gsebo.model.amortised_chunks import AmortisedChunks, predicted_by
 from gsebo.model.layerwise import layerwise_scores

@@ -12,7 +12,7 @@ from gsebo.experiments import (
     Tuning,
     load_recipe,
 )
-from gsebo.experiments.survey import make_plan
+from gsebo.experiments.plan import make_plan
 
 RunOutcome = Callable[[Planned], float | None]
 

@@ -6,7 +6,7 @@ import pytest
 
 from gsebo.data import DATASETS
 from gsebo.experiments import load_recipe, recipe_names
-from gsebo.experiments.expand import places
+from gsebo.experiments.plan import places
 from gsebo.methods import METHODS
 from gsebo.nn.registry import BACKBONES
 from gsebo.report.names import (

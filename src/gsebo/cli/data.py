@@ -1,18 +1,32 @@
-"""``gsebo data``: where datasets are, getting them, checking them."""
+"""``gsebo data``: where graphs are, getting, checking, converting and drawing them."""
 
 import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer import Argument
+from typer import Argument, Option
 
 from gsebo import data as graphs
-from gsebo.cli.convert import register, verify_folder
-from gsebo.cli.ui.options import DataDir, Json
-from gsebo.cli.ui.output import print_json, print_table, print_text
+from gsebo.cli.options import DataDir, Json, Normalize, Quiet, Seed
+from gsebo.cli.output import (
+    messages,
+    print_json,
+    print_table,
+    print_text,
+    progress_bar,
+)
 from gsebo.data import DATASETS, locate
+from gsebo.errors import InvalidInput, escaped
 from gsebo.lookup import normalise
+
+if TYPE_CHECKING:
+    from gsebo.data.formats.folder import GraphFolder
+    from gsebo.graph.graph import Graph
 
 data_app = typer.Typer(
     add_completion=False,
@@ -22,6 +36,8 @@ data_app = typer.Typer(
 )
 
 Name = Annotated[str, Argument(metavar="NAME", help="A registered dataset.")]
+Out = Annotated[Path, Option(help="The folder to write; it must not exist.")]
+_EXAMPLE = "[bold]Example:[/bold] gsebo data"
 
 
 @data_app.callback(invoke_without_command=True)
@@ -31,7 +47,7 @@ def data(context: typer.Context) -> None:
         print(context.get_help())
 
 
-@data_app.command("list", epilog="[bold]Example:[/bold] gsebo data list")
+@data_app.command("list", epilog=f"{_EXAMPLE} list")
 def list_datasets(data_dir: DataDir = None, json: Json = False) -> None:
     """Show where each dataset is found on this machine."""
     rows = []
@@ -48,7 +64,7 @@ def list_datasets(data_dir: DataDir = None, json: Json = False) -> None:
     print_table("Datasets", columns[:3], (row[:3] for row in rows))
 
 
-@data_app.command("get", epilog="[bold]Example:[/bold] gsebo data get pubmed")
+@data_app.command("get", epilog=f"{_EXAMPLE} get pubmed")
 def get(name: Name, data_dir: DataDir = None, json: Json = False) -> None:
     """Download a dataset into the user's cache, unless it is here already.
 
@@ -63,7 +79,7 @@ def get(name: Name, data_dir: DataDir = None, json: Json = False) -> None:
     print_text(f"{name}: {path} ({where})")
 
 
-@data_app.command("verify", epilog="[bold]Example:[/bold] gsebo data verify")
+@data_app.command("verify", epilog=f"{_EXAMPLE} verify")
 def verify_datasets(
     name: Annotated[
         str | None,
@@ -80,31 +96,21 @@ def verify_datasets(
     A graph folder is read whole and compared with its checksums. When all datasets are
     checked, one that is not on this machine is no failure.
     """
+    columns = ("name", "where", "path", "ok", "message")
     if name is not None and _is_folder(name):
-        verify_folder(Path(name), json)
-        return
-    names = list(DATASETS) if name is None else [name]
-    found = [graphs.verify(each, data_dir=data_dir) for each in names]
-    if json:
-        rows = [
-            {
-                "name": each.name,
-                "where": each.where,
-                "path": str(each.path),
-                "ok": each.ok,
-                "message": each.message,
-            }
-            for each in found
-        ]
-        print_json({"datasets": rows})
+        rows = [_verified_folder(Path(name))]
     else:
-        print_table(
-            "Datasets",
-            ("name", "where", "verdict"),
-            ((each.name, each.where, each.message) for each in found),
-        )
+        names = list(DATASETS) if name is None else [name]
+        found = (graphs.verify(each, data_dir=data_dir) for each in names)
+        rows = [(e.name, e.where, str(e.path), e.ok, e.message) for e in found]
+    if json:
+        objects = [dict(zip(columns, row, strict=True)) for row in rows]
+        print_json({"datasets": objects})
+    else:
+        heads = ("name", "where", "verdict")
+        print_table("Datasets", heads, ((row[0], row[1], row[4]) for row in rows))
     optional = "absent" if name is None else None
-    if not all(each.ok or each.where == optional for each in found):
+    if not all(row[3] or row[1] == optional for row in rows):
         raise typer.Exit(1)
 
 
@@ -114,4 +120,223 @@ def _is_folder(name: str) -> bool:
     return other or graphs.is_graph_folder(name)
 
 
-register(data_app)
+def _verified_folder(path: Path) -> tuple[str, str, str, bool, str]:
+    from gsebo.data.formats.folder import GraphFolder
+
+    try:
+        GraphFolder.open(path, anew=True)
+        ok, message = True, "undamaged."
+    except InvalidInput as error:
+        ok, message = False, str(error)
+    return escaped(path.name), "folder", escaped(str(path)), ok, message
+
+
+@data_app.command(
+    "convert",
+    epilog=f"{_EXAMPLE} convert --edges edges.csv --nodes nodes.csv --out graph/",
+)
+def convert(
+    graph: Annotated[
+        str | None,
+        Argument(metavar="GRAPH", help="An .npz file or a registered name."),
+    ] = None,
+    *,
+    out: Out,
+    edges: Annotated[
+        Path | None,
+        Option(help="Instead: edge list, CSV, TSV or Parquet, two integer columns."),
+    ] = None,
+    nodes: Annotated[
+        Path | None,
+        Option(help="With --edges: table of the nodes, with named columns."),
+    ] = None,
+    undirected: Annotated[
+        bool, Option("--undirected", help="Add the reverse of each edge.")
+    ] = False,
+    num_nodes: Annotated[
+        int | None,
+        Option(min=1, help="Without --nodes; else the largest number plus one."),
+    ] = None,
+    duplicates: Annotated[
+        str,
+        Option(
+            metavar="merge|error", help="What to do with an edge that is there again."
+        ),
+    ] = "merge",
+    delimiter: Annotated[
+        str | None,
+        Option(help="One character, tab or space; by default as in the first line."),
+    ] = None,
+    source_column: Annotated[
+        str | None, Option(metavar="NAME", help="By default source.")
+    ] = None,
+    target_column: Annotated[
+        str | None, Option(metavar="NAME", help="By default target.")
+    ] = None,
+    id_column: Annotated[
+        str | None, Option(metavar="NAME", help="By default id, where there is one.")
+    ] = None,
+    label_column: Annotated[
+        str | None, Option(metavar="NAME", help="By default label or y.")
+    ] = None,
+    leave_out: Annotated[
+        list[str] | None,
+        Option(metavar="NAME", help="A column of --nodes to ignore. Repeatable."),
+    ] = None,
+    split: Annotated[
+        str | None,
+        Option(help="Draw masks: random:10/20/70, planetoid, file:3, ..."),
+    ] = None,
+    seed: Seed = 0,
+    data_dir: DataDir = None,
+    normalize: Normalize = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a graph as a folder of memory-mapped arrays, in bounded memory.
+
+    The first row that cannot be used is named, and nothing is left behind.
+    """
+    from gsebo.data import load
+    from gsebo.data.formats.convert import TableOptions, convert_tables
+    from gsebo.data.formats.convert_nodes import NodeColumns
+    from gsebo.data.formats.folder import write_folder
+
+    messages.quiet = quiet
+    options = TableOptions(
+        undirected=undirected,
+        num_nodes=num_nodes,
+        duplicates=duplicates,  # type: ignore[arg-type]  # checked when made
+        delimiter=delimiter,
+        ends=(source_column, target_column),
+        nodes=NodeColumns(id_column, label_column, None, tuple(leave_out or ())),
+        split=split,
+        seed=seed,
+    )
+    plain = options == TableOptions(split=split, seed=seed) and nodes is None
+    _check_inputs(graph, edges, plain)
+    with _tidy_when_ended(quiet or json) as progress:
+        if edges is None:
+            whole = load(str(graph), data_dir=data_dir, normalize=normalize)
+            whole = _with_masks(whole, split, seed)
+            name = whole.meta["name"]
+            folder = write_folder(whole, out, facts={"made_from": [escaped(name)]})
+        else:
+            folder = convert_tables(
+                edges, out, nodes=nodes, options=options, progress=progress
+            )
+    _show(folder, json)
+
+
+@data_app.command(
+    "generate",
+    epilog=f"{_EXAMPLE} generate --nodes 100000 --edges 1000000 --out graph/",
+)
+def generate(
+    out: Out,
+    nodes: Annotated[int, Option(min=1, help="Number of nodes.")],
+    edges: Annotated[int, Option(min=1, help="Number of directed edges, about.")],
+    features: Annotated[int, Option(min=1, help="Number of features.")] = 32,
+    classes: Annotated[int, Option(min=2, help="Number of classes.")] = 10,
+    homophily: Annotated[float, Option(help="Share of edges within a class.")] = 0.8,
+    labelled_share: Annotated[
+        float, Option(help="Share of nodes that train or validate; as many test.")
+    ] = 0.01,
+    half: Annotated[
+        bool, Option("--half", help="Store features as 16-bit numbers.")
+    ] = False,
+    seed: Seed = 0,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Draw a labelled graph with power-law degrees into a folder, of any size."""
+    from gsebo.data.synthetic.power_law import write_power_law
+
+    messages.quiet = quiet
+    with _tidy_when_ended(quiet or json) as progress:
+        folder = write_power_law(
+            out,
+            nodes,
+            edges,
+            num_features=features,
+            num_classes=classes,
+            homophily=homophily,
+            labelled_share=labelled_share,
+            dtype="float16" if half else "float32",
+            seed=seed,
+            progress=progress,
+        )
+    _show(folder, json)
+
+
+def _check_inputs(graph: str | None, edges: Path | None, plain: bool) -> None:
+    """One graph or one edge list, and options only where they say something."""
+    if (graph is None) == (edges is None):
+        given = "neither was given" if graph is None else f"{graph} and {edges} given"
+        raise InvalidInput(f"{given}: expected either a graph or --edges.")
+    if graph is not None and Path(graph).suffix in (".csv", ".tsv", ".parquet"):
+        raise InvalidInput(f"{graph} is a table: expected --edges {graph}.")
+    if graph is not None and not plain:
+        raise InvalidInput(
+            f"{graph} was given with options for edge lists and node tables: expected "
+            "--split, --seed, --data-dir and --normalize at most."
+        )
+
+
+def _with_masks(data: "Graph", split: str | None, seed: int) -> "Graph":
+    """A graph with the split that was asked for."""
+    from gsebo.data import apply_split
+
+    if split is not None:
+        return apply_split(data, split, seed)
+    if "train_masks" in data and "train_mask" not in data:
+        raise InvalidInput(
+            f"{data.meta['name']} came with several splits: expected --split file:0 "
+            "or another, as a folder has room for one."
+        )
+    return data
+
+
+@contextmanager
+def _tidy_when_ended(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """Show progress; let a polite request to end remove what is half-written."""
+
+    def end(number: int, frame: Any) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        with progress_bar(quiet=quiet, percentage=True) as bar:
+            yield bar.report
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _show(folder: "GraphFolder", json: bool) -> None:
+    """Print what was written, and say what was made up or left out."""
+    manifest = folder.manifest
+    size = sum(file.stat().st_size for file in folder.path.iterdir())
+    row: dict[str, Any] = {
+        "path": escaped(str(folder.path)),
+        "nodes": manifest.num_nodes,
+        "edges": manifest.num_edges,
+        "features": manifest.num_features,
+        "classes": manifest.num_classes,
+        "bytes": size,
+    }
+    if json:
+        print_json({**row, "facts": manifest.facts})
+    else:
+        facts = {
+            key.replace("_", " "): manifest.facts[key]
+            for key in ("edges_read", "self_loops_dropped", "duplicates_merged")
+            if key in manifest.facts
+        }
+        print_table("Graph folder", ("", ""), [*row.items(), *facts.items()])
+    if "features_made" in manifest.facts:
+        messages.note(
+            "There were no features; each node got one, "
+            f"{manifest.facts['features_made']}"
+        )
+    if left_out := manifest.facts.get("columns_left_out"):
+        messages.note(f"These columns were left out: {escaped(', '.join(left_out))}")

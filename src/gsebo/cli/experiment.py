@@ -1,71 +1,122 @@
-"""Fits of one plan: which estimator, on which graph, with which outcome."""
+"""What ``fit`` and ``compare`` do: fits of one graph, and what is shown of them."""
 
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, final
 
 from msgspec import structs
+from torch import Tensor
 
-from gsebo.cli.settings import FitOptions, ModelPlace, parameters_of, read_settings
-from gsebo.cli.ui.output import messages, print_json
-from gsebo.cli.ui.progress import FitProgress
-from gsebo.cli.ui.result_tables import choice_facts, print_choice, print_fit
-from gsebo.data import DATASETS, GENERATED, load, save_npz
+from gsebo.cli.fit import FitOptions, ModelPlace
+from gsebo.cli.inspect import ModelEdges
+from gsebo.cli.output import (
+    ProgressBar,
+    messages,
+    percent,
+    print_json,
+    print_table,
+    print_text,
+    progress_bar,
+)
+from gsebo.data import DATASETS, GENERATED, load, noise_in_words, save_npz
 from gsebo.data.datasets.registry import is_graph_path
 from gsebo.distributed import launched
 from gsebo.errors import InvalidInput
-from gsebo.experiments.fit import FittedTrial, fit_trials
+from gsebo.experiments.fit import FittedTrial, fit_trials, versions
 from gsebo.experiments.trial import Trial, same_graph_for_all_seeds
-from gsebo.experiments.versions import versions
 from gsebo.graph.graph import Graph
 from gsebo.lookup import normalise, own_name
-from gsebo.methods import GSEBO, METHODS, GraphClassifier
-from gsebo.training import Checkpoint
+from gsebo.methods import GSEBO, METHODS, Auto, GraphClassifier
+from gsebo.training import Checkpoint, StepRecord, Watcher
 
 _MASKS = ("train_mask", "val_mask", "test_mask")
 _RANDOM = "random:10/20/70"
 
 
-@final
-class GraphInput:
-    """A graph by name or path, and which of its nodes are for what.
+def fit_and_print(
+    options: FitOptions, method: str, place: ModelPlace, json: bool
+) -> None:
+    """Fit a method on a graph, save the model where asked for, print the outcome."""
+    experiment = Experiment(options, [method])
+    with checkpointed(place) as checkpoint:
+        fits = experiment.run(method, checkpoint)
+    fitted = fits[-1]
+    if checkpoint is not None and place.is_first:
+        dataset = experiment.remember(fitted.data, checkpoint.path.parent)
+        save_model(fitted.model, checkpoint, dataset)
+    result = experiment.summary(method, fits)
+    if (launch := launched()) is not None:
+        result["processes"] = launch.size
+    if json:
+        print_json(result)
+        return
+    _print_choice(result)
+    _print_fit(result, fitted.model)
+    model = fitted.model
+    if isinstance(model, GSEBO) and hasattr(model, "strength_"):
+        # A fit that left every edge as it was should not look as if it had failed.
+        start = model.initial_strength_.expand_as(model.strength_)
+        if model.outer_step == "trust" and bool((model.strength_ == start).all()):
+            messages.note(
+                "No strength was changed: on the nodes that decide, the graph as it "
+                "was given did better than what was learned."
+            )
 
-    Attributes:
-        loaded: As it was loaded, before split and noise.
-        name: Registered name, or the path as given.
-        split: Name of the split that is used.
-    """
 
-    def __init__(self, plan: FitOptions) -> None:
-        self._plan = plan
-        self.loaded = load(
-            plan.dataset, data_dir=plan.data_dir, normalize=plan.normalize
+def compare_and_print(options: FitOptions, methods: list[str], json: bool) -> None:
+    """Fit several methods on a graph, and print how they differ from the first."""
+    experiment = Experiment(options, methods)
+    results = [
+        experiment.summary(method, experiment.run(method))
+        for method in experiment.methods
+    ]
+    reference = results[0]["test_accuracy"]
+    for result in results:
+        own = result["test_accuracy"]
+        result["difference"] = None if None in (own, reference) else own - reference
+    if json:
+        print_json(
+            {
+                "dataset": experiment.name,
+                "backbone": results[0]["backbone"],
+                "seeds": options.all_seeds,
+                "results": results,
+            }
         )
-        registered = normalise(plan.dataset) in {**DATASETS, **GENERATED}
-        self._is_file = is_graph_path(plan.dataset) or not registered
-        self.name = plan.dataset if self._is_file else normalise(plan.dataset)
-        self.split = plan.split or self._default_split()
+        return
+    _print_comparison(results)
 
-    def remember(self, data: Graph, folder: Path) -> str:
-        """Return where ``predict`` finds the graph of the fit again.
 
-        A graph that is not what its name or path stands for (other masks, edges or
-        features) is stored beside the model.
-        """
-        plan = self._plan
-        as_it_is = self.split == "file" and not plan.noise and plan.normalize is None
-        if as_it_is:
-            return str(Path(self.name).resolve()) if self._is_file else self.name
-        path = folder.resolve() / "graph.npz"
-        save_npz(data, path)
-        return str(path)
+@final
+class Experiment:
+    """Everything that was asked for, checked as far as possible without fitting."""
+
+    def __init__(self, options: FitOptions, methods: list[str]) -> None:
+        self._options = options
+        names = (own_name("method", name, METHODS) for name in methods)
+        self.methods = list(dict.fromkeys(names))
+        # Wrong values are told before a graph is loaded.
+        self._parameters = options.parameters(self.methods)
+        dataset = options.dataset
+        # Before split and noise.
+        self._loaded = load(
+            dataset, data_dir=options.data_dir, normalize=options.normalize
+        )
+        registered = normalise(dataset) in {**DATASETS, **GENERATED}
+        self._is_file = is_graph_path(dataset) or not registered
+        self.name = dataset if self._is_file else normalise(dataset)
+        self._split = options.split or self._default_split()
 
     def _default_split(self) -> str:
         if self.name in DATASETS:
             return DATASETS[self.name].default_split
-        if any(mask in self.loaded for mask in _MASKS):
+        if any(mask in self._loaded for mask in _MASKS):
             return "file"
-        if "train_masks" in self.loaded:
+        if "train_masks" in self._loaded:
             messages.note("The graph came with several splits; using file:0.")
             return "file:0"
         messages.note(
@@ -73,125 +124,113 @@ class GraphInput:
         )
         return _RANDOM
 
+    def remember(self, data: Graph, folder: Path) -> str:
+        """Return where ``predict`` finds the graph of the fit again.
 
-@final
-class Experiment:
-    """Everything that was asked for, checked as far as possible without fitting.
-
-    Args:
-        plan: The options.
-        methods: Names of the methods.
-
-    Attributes:
-        graph: The graph of all fits.
-    """
-
-    def __init__(self, plan: FitOptions, methods: list[str]) -> None:
-        self._plan = plan
-        names = (own_name("method", name, METHODS) for name in methods)
-        self.methods = list(dict.fromkeys(names))
-        estimators = [METHODS[name].estimator for name in self.methods]
-        settings = read_settings(plan.settings, estimators)
-        # Wrong values are told before a graph is loaded.
-        self._parameters = {
-            name: parameters_of(plan, name, settings) for name in self.methods
-        }
-        self.graph = GraphInput(plan)
+        A graph that is not what its name or path stands for (other masks, edges or
+        features) is stored beside the model.
+        """
+        options = self._options
+        changed = options.noise_level or options.normalize is not None
+        if self._split == "file" and not changed:
+            return str(Path(self.name).resolve()) if self._is_file else self.name
+        path = folder.resolve() / "graph.npz"
+        save_npz(data, path)
+        return str(path)
 
     def run(
-        self,
-        method: str,
-        seeds: list[int],
-        progress: FitProgress,
-        checkpoint: Checkpoint | None = None,
+        self, method: str, checkpoint: Checkpoint | None = None
     ) -> list[FittedTrial]:
         """Fit one method with every seed, at once if all have the same graph."""
-        parameters = dict(self._parameters[method])
+        options, parameters = self._options, dict(self._parameters[method])
         first = Trial(
             method=method,
             backbone=parameters.pop("backbone"),
-            dataset=self._plan.dataset,
-            split=self.graph.split,
-            seed=seeds[0],
-            noise=self._plan.noise,
+            dataset=options.dataset,
+            split=self._split,
+            seed=options.seed,
+            noise=options.noise_level,
             parameters=parameters,
         )
-        trials = [structs.replace(first, seed=seed) for seed in seeds]
-        together = len(seeds) > 1 and same_graph_for_all_seeds(first)
-        return [
-            fitted
-            for some in ([trials] if together else [[trial] for trial in trials])
-            for fitted in self._fit(some, progress, checkpoint)
-        ]
+        trials = [structs.replace(first, seed=seed) for seed in options.all_seeds]
+        together = len(trials) > 1 and same_graph_for_all_seeds(first)
+        groups = [trials] if together else [[trial] for trial in trials]
+        fits: list[FittedTrial] = []
+        with progress_bar(quiet=messages.quiet) as bar:
+            for group in groups:
+                label = f"{method}, seed {group[0].seed}"
+                if together:
+                    label = f"{method}, seeds {group[0].seed} to {group[-1].seed}"
+                fits += fit_trials(
+                    group,
+                    device=options.device,
+                    loaded=self._loaded,
+                    checkpoint=checkpoint,
+                    watch=partial(step_watcher, bar, label),
+                )
+        return fits
 
-    def run_all(self, method: str) -> tuple[FittedTrial, list[dict[str, Any]]]:
-        """Fit one method with every seed; return the last fit and the facts of all."""
-        with FitProgress(quiet=messages.quiet) as progress:
-            fitted = self.run(method, self._plan.all_seeds, progress)
-        return fitted[-1], [facts_of(one) for one in fitted]
-
-    def _fit(
-        self,
-        trials: list[Trial],
-        progress: FitProgress,
-        checkpoint: Checkpoint | None,
-    ) -> list[FittedTrial]:
-        label = f"{trials[0].method}, seed {trials[0].seed}"
-        if len(trials) > 1:
-            first, last = trials[0], trials[-1]
-            label = f"{first.method}, seeds {first.seed} to {last.seed}"
-        return fit_trials(
-            trials,
-            device=self._plan.device,
-            loaded=self.graph.loaded,
-            checkpoint=checkpoint,
-            watch=lambda model, _: progress.watch(label, model.get_params(deep=False)),
-        )
-
-    def summary(
-        self, method: str, fitted: FittedTrial, runs: list[dict[str, Any]]
-    ) -> Any:
-        """The object that ``--json`` prints for one method.
-
-        Args:
-            method: Name of the method.
-            fitted: One of its fits, for what is the same in all.
-            runs: The facts of every fit; their mean is reported if there are several.
-        """
+    def summary(self, method: str, fits: list[FittedTrial]) -> dict[str, Any]:
+        """The object that ``--json`` prints for one method: means if asked for."""
+        fitted, runs = fits[-1], [_facts(one) for one in fits]
         parameters = fitted.model.get_params(deep=False)
         del parameters["random_state"]
-        device = fitted.model.model_.strengths.device
         result: dict[str, Any] = {
-            "dataset": self.graph.name,
+            "dataset": self.name,
             "method": method,
             "backbone": parameters["backbone"],
             **runs[0],
             "peak_memory_bytes": max(run["peak_memory_bytes"] for run in runs),
-            "device": str(device),
-            "split": self.graph.split,
-            "noise": self._plan.noise,
-            "preset": self._plan.preset,
+            "device": str(fitted.model.model_.strengths.device),
+            "split": self._split,
+            "noise": self._options.noise_level,
+            "preset": self._options.preset,
             "parameters": parameters,
             "num_nodes": int(fitted.data.num_nodes),
             "num_edges": int(fitted.data.num_edges),
             "versions": versions(),
         }
-        if self._plan.seeds is not None:
+        if self._options.seeds is not None:
             result |= _statistics(runs)
         return result
 
 
-def facts_of(fitted: FittedTrial) -> dict[str, Any]:
+def _facts(fitted: FittedTrial) -> dict[str, Any]:
     """What is reported of one fit, its choice among it if the method makes one."""
-    return {
-        "seed": fitted.model.seed_,
+    model = fitted.model
+    facts: dict[str, Any] = {
+        "seed": model.seed_,
         "test_accuracy": fitted.accuracy("test_mask"),
         "val_accuracy": fitted.accuracy("val_mask"),
-        "outer_iterations": len(fitted.model.history_),
-        "best_step": fitted.model.best_step_,
+        "outer_iterations": len(model.history_),
+        "best_step": model.best_step_,
         "seconds": fitted.seconds,
         "peak_memory_bytes": fitted.peak_memory_bytes,
-        **choice_facts(fitted.model),
+    }
+    if isinstance(model, Auto):
+        facts["choice"] = {
+            "chosen": model.chosen_,
+            "preparation": model.preparation_,
+            "epochs": model.epochs_,
+            "parameters": model.chosen_parameters_,
+            "structure": _structure_facts(model),
+            "tried": model.choice_,
+        }
+    return facts
+
+
+def _structure_facts(model: GraphClassifier) -> dict[str, Any] | None:
+    """Shares of the edges that changed, the mean over layers, and how many are new."""
+    changes = ModelEdges.of(model).summary(top=0)
+    if not changes.learned:
+        return None
+    total = changes.num_edges * len(changes.layers)
+    weakened = sum(layer.weakened.count for layer in changes.layers)
+    strengthened = sum(layer.strengthened.count for layer in changes.layers)
+    return {
+        "weakened_share": weakened / total,
+        "strengthened_share": strengthened / total,
+        "new_edges": model.new_edge_index_.shape[1],
     }
 
 
@@ -208,79 +247,205 @@ def _statistics(runs: list[dict[str, Any]]) -> dict[str, Any]:
     return {**result, "runs": runs}
 
 
-def fit_and_print(
-    plan: FitOptions, method: str, place: ModelPlace | None, json: bool
-) -> None:
-    """Fit a method on a graph, save the model where asked for, and print the outcome.
+# --- while a fit runs ----------------------------------------------------------------
 
-    Args:
-        plan: The options.
-        method: Name of the method.
-        place: Where the model goes, if it is to be saved.
-        json: Whether to print JSON.
-    """
-    experiment = Experiment(plan, [method])
-    if place is None:
-        fitted, runs = experiment.run_all(experiment.methods[0])
-    else:
-        fitted = _run_and_save(experiment, plan, place)
-        runs = [facts_of(fitted)]
-    result = experiment.summary(experiment.methods[0], fitted, runs)
-    if (launch := launched()) is not None:
-        result["processes"] = launch.size
-    if json:
-        print_json(result)
+
+@contextmanager
+def checkpointed(place: ModelPlace) -> Iterator[Checkpoint | None]:
+    """Save progress where a model is to be saved; say how to go on if interrupted."""
+    if place.out is None:
+        yield None
         return
-    print_choice(result)
-    print_fit(result, fitted.model)
-    _say_if_the_graph_was_kept(fitted.model)
-
-
-def _say_if_the_graph_was_kept(model: GraphClassifier) -> None:
-    """A fit that left every edge as it was should not look as if it had failed."""
-    if isinstance(model, GSEBO) and hasattr(model, "strength_"):
-        start = model.initial_strength_.expand_as(model.strength_)
-        if model.outer_step == "trust" and bool((model.strength_ == start).all()):
-            messages.note(
-                "No strength was changed: on the nodes that decide, the graph as it "
-                "was given did better than what was learned."
-            )
-
-
-def _run_and_save(
-    experiment: Experiment, plan: FitOptions, place: ModelPlace
-) -> FittedTrial:
-    out, resume, every_seconds, is_first = place
-    checkpoint = Checkpoint(out, every_seconds=every_seconds, resume=resume)
-    if resume and not checkpoint.path.is_file():
-        messages.note(f"There is no checkpoint in {out}; starting anew.")
-    missing = [folder for folder in (out, *out.parents) if not folder.exists()]
+    checkpoint = Checkpoint(
+        place.out, every_seconds=place.checkpoint_seconds, resume=place.resume
+    )
+    if place.resume and not checkpoint.path.is_file():
+        messages.note(f"There is no checkpoint in {place.out}; starting anew.")
+    missing = [one for one in (place.out, *place.out.parents) if not one.exists()]
     try:
-        with FitProgress(quiet=messages.quiet) as progress:
-            (fitted,) = experiment.run(
-                experiment.methods[0], [plan.seed], progress, checkpoint
-            )
+        yield checkpoint
     except InvalidInput:
-        if is_first:
-            _remove_empty(missing)
+        # Leave no trace of a fit that was refused after its folders were made.
+        for folder in missing if place.is_first else ():
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
         raise
     except KeyboardInterrupt:
-        _say_how_to_resume(checkpoint)
+        if checkpoint.path.is_file():
+            messages.note(f"Interrupted; --resume goes on from {checkpoint.path}.")
         raise
-    if is_first:
-        fitted.model.save(out, dataset=experiment.graph.remember(fitted.data, out))
-        checkpoint.remove()
-        messages.note(f"The model is in {out}.")
-    return fitted
 
 
-def _remove_empty(folders: list[Path]) -> None:
-    """Leave no trace of a fit that was refused after its folders were made."""
-    for folder in folders:
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
+def save_model(model: GraphClassifier, checkpoint: Checkpoint, dataset: str) -> None:
+    """Write a model in the place of its checkpoint."""
+    out = checkpoint.path.parent
+    model.save(out, dataset=dataset)
+    checkpoint.remove()
+    messages.note(f"The model is in {out}.")
 
 
-def _say_how_to_resume(checkpoint: Checkpoint) -> None:
-    if checkpoint.path.is_file():
-        messages.note(f"Interrupted; --resume goes on from {checkpoint.path}.")
+def step_watcher(
+    bar: ProgressBar, label: str, model: GraphClassifier, graph: object
+) -> Watcher:
+    """What shows the steps of a fit that is about to begin."""
+    total = expected_steps(model.get_params(deep=False))
+    bar.report(label, 0, total)
+
+    def watch(record: StepRecord, logits: Tensor) -> None:
+        # With a first step taken, the input was good.
+        messages.release()
+        state = f"val loss {record.val_loss:.3f}  accuracy {record.val_accuracy:.1%}"
+        bar.report(label, record.step, total, state)
+
+    return watch
+
+
+def expected_steps(parameters: dict[str, Any]) -> int | None:
+    """Number of records that a fit writes if it does not stop early, where known."""
+    if "max_outer_steps" in parameters:
+        # Where networks take turns, a record is made when each of them has moved.
+        turns = parameters["num_folds"] if parameters.get("label_use") == "folds" else 1
+        return int(-(-parameters["max_outer_steps"] // turns))
+    if "max_epochs" in parameters:
+        every = parameters.get("evaluate_every", 1)
+        return int(-(-parameters["max_epochs"] // every))
+    return None
+
+
+# --- tables --------------------------------------------------------------------------
+
+
+def _print_fit(result: dict[str, Any], model: GraphClassifier) -> None:
+    """Print the outcome of one method, and what its last fit did to the edges."""
+    runs = result.get("runs", [])
+    several = len(runs) > 1
+    if several:
+        _print_runs(runs)
+    rows: list[tuple[str, object]] = [
+        ("test accuracy", _with_spread(result, "test_accuracy")),
+        ("validation accuracy", _with_spread(result, "val_accuracy")),
+        ("seconds", f"{result['seconds']:.1f}"),
+    ]
+    if not several:
+        best = f"{result['best_step']} of {result['outer_iterations']}"
+        rows += [("best step", best), ("structure", _structure_in_words(model))]
+    rows += [
+        ("graph", f"{result['num_nodes']} nodes, {result['num_edges']} edges"),
+        ("split", result["split"]),
+        ("device", result["device"]),
+    ]
+    noise = f", {noise_in_words(result['noise'])}" if result["noise"] else ""
+    seeds = f"{len(runs)} seeds" if several else f"seed {result['seed']}"
+    what = f"{result['method']} on {result['dataset']}, {result['backbone']}"
+    print_table(f"{what}, {seeds}{noise}", ("", ""), rows)
+
+
+def _print_runs(runs: list[dict[str, Any]]) -> None:
+    print_table(
+        "Runs",
+        (">seed", ">test", ">validation", ">best step", ">steps", ">seconds"),
+        (
+            (
+                run["seed"],
+                percent(run["test_accuracy"]),
+                percent(run["val_accuracy"]),
+                run["best_step"],
+                run["outer_iterations"],
+                f"{run['seconds']:.1f}",
+            )
+            for run in runs
+        ),
+    )
+
+
+def _structure_in_words(model: GraphClassifier) -> str:
+    """Say in one line what the fit did to the edges."""
+    changes = ModelEdges.of(model).summary(top=0)
+    if not changes.learned:
+        return "not learned: every edge counts as at the start"
+    added = model.new_edge_index_.shape[1]
+    if changes.unchanged_everywhere and not added:
+        return "no edge changed: the best step came before the first change"
+    parts = [f"{added} edges added"] if added else []
+    for layer in changes.layers:
+        prefix = "" if layer.layer is None else f"layer {layer.layer}: "
+        parts.append(
+            f"{prefix}{layer.weakened.count} edges weakened, "
+            f"{layer.strengthened.count} strengthened, "
+            f"{layer.unchanged.count} as before"
+        )
+    return "; ".join(parts)
+
+
+def _print_comparison(results: list[dict[str, Any]]) -> None:
+    """Print one row for each method."""
+    first = results[0]
+    number = len(first["runs"])
+    seeds = f"{number} seed" + ("s" if number > 1 else "")
+    difference = f">difference to {first['method']}"
+    columns = ("method", "backbone", ">test", ">validation", ">seconds per run")
+    print_table(
+        f"{first['dataset']}, {seeds}, split {first['split']}",
+        (*columns, ">peak memory", difference),
+        (
+            (
+                result["method"],
+                result["backbone"],
+                _with_spread(result, "test_accuracy"),
+                _with_spread(result, "val_accuracy"),
+                f"{result['seconds'] / number:.1f}",
+                f"{result['peak_memory_bytes'] / 1e6:.0f} MB",
+                None
+                if result is first or result["difference"] is None
+                else f"{100 * result['difference']:+.1f}",
+            )
+            for result in results
+        ),
+    )
+
+
+def _with_spread(result: dict[str, Any], key: str) -> str | None:
+    value = result[key]
+    if value is None or len(result.get("runs", [])) < 2:
+        return percent(value)
+    return f"{100 * value:.1f} ± {100 * result[f'{key}_std']:.1f} %"
+
+
+def _print_choice(result: dict[str, Any]) -> None:
+    """Print what was tried and one sentence on what was chosen, if anything was."""
+    runs = result.get("runs", [])
+    if "choice" not in result:
+        return
+    if len(runs) > 1:
+        counts = Counter(run["choice"]["chosen"] for run in runs)
+        times = ", ".join(f"{name} {count}" for name, count in counts.most_common())
+        print_text(f"Chosen in {len(runs)} runs: {times}.")
+        return
+    tried, structure = result["choice"]["tried"], result["choice"]["structure"]
+    columns = ("candidate", "features", ">epochs", ">accuracy", ">log-loss", ">folds")
+    print_table(
+        "Candidates on labelled nodes that were held out",
+        (*columns, ">seconds"),
+        (
+            (
+                record["candidate"],
+                record["preparation"],
+                record["epochs"],
+                percent(record["accuracy"]),
+                None if record["log_loss"] is None else f"{record['log_loss']:.3f}",
+                len(record["fold_accuracy"]),
+                f"{record['seconds']:.1f}",
+            )
+            for record in tried
+        ),
+    )
+    chosen = next(record for record in tried if record["chosen"])
+    print_text(f"Chose {chosen['candidate']} because {chosen['reason']}.")
+    words = "as given, no edge was changed"
+    if structure is not None:
+        words = (
+            f"{percent(structure['weakened_share'])} of the edges are weaker, "
+            f"{percent(structure['strengthened_share'])} stronger, "
+            f"{structure['new_edges']} are new"
+        )
+    print_text(f"Structure: {words}.")

@@ -1,118 +1,91 @@
 """``gsebo inspect``: which edges a model weakened or strengthened."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 from typer import Option
 
-from gsebo.cli.edge_changes import (
-    ChangedEdge,
-    EdgeChanges,
-    EdgeGroup,
-    LayerChanges,
-    fitted_edges,
-    ratios,
-    summarise_pieces,
-)
-from gsebo.cli.predict import read_model
-from gsebo.cli.ui.options import Json, Model
-from gsebo.cli.ui.output import messages, print_json, print_table
+from gsebo.cli.options import Json, Model
+from gsebo.cli.output import messages, print_json, print_table
 from gsebo.data.formats.folder import GraphFolder, is_graph_folder
 from gsebo.errors import InvalidInput
 from gsebo.files import write_atomically
-from gsebo.methods import GraphClassifier
+from gsebo.methods import GraphClassifier, load_model
+from gsebo.methods.files.facts import read_facts
 from gsebo.methods.folder_fit import graph_checksum
 from gsebo.model.large import EdgePiece, Room
 
+# Above the rounding of a float32, below anything that matters.
+_TOLERANCE = 1e-6
+_BINS = (0.0, 0.5, 0.9, 0.99, 0.999, 1.001, 1.01, 1.1, 2.0, float("inf"))
 _BAR_WIDTH = 40
 
 
-def print_changes(about: dict[str, Any], changes: EdgeChanges) -> None:
-    """Print everything of interest.
+@dataclass(frozen=True)
+class EdgeGroup:
+    """Some of the edges."""
 
-    Args:
-        about: Facts of the model.
-        changes: What happened to its edges.
-    """
-    graph = about["dataset"] or "an unnamed graph"
-    print_table(
-        f"{about['method']} with {about['backbone']} on {graph}",
-        ("", ""),
-        [
-            ("graph", f"{changes.num_nodes} nodes, {changes.num_edges} edges"),
-            ("seed", about["seed"]),
-            ("best step", about["best_step"]),
-            ("edges added", about["added_edges"]),
-        ],
-    )
-    if not changes.learned:
-        print("Nothing was learned about the edges: each counts as at the start.")
-        return
-    if changes.unchanged_everywhere and not about["added_edges"]:
-        print("No edge changed: the best step came before the first change.")
-        return
-    for layer in changes.layers:
-        _print_layer(layer)
+    count: int
+    mean_ratio: float | None  # Of strength / start, where the start is not 0.
 
 
-def _print_layer(layer: LayerChanges) -> None:
-    where = "" if layer.layer is None else f", layer {layer.layer}"
-    print_table(
-        f"Edges{where}",
-        ("", ">edges", ">mean strength / start"),
-        [
-            _group_row("weakened", layer.weakened),
-            _group_row("unchanged", layer.unchanged),
-            _group_row("strengthened", layer.strengthened),
-            _group_row("within a class", layer.within_class),
-            _group_row("between classes", layer.between_classes),
-        ],
-    )
-    largest = max((bar.count for bar in layer.histogram), default=0)
-    print_table(
-        f"Strength / start{where}",
-        (">from", ">below", ">edges", ""),
-        (
-            (bar.low, bar.high, bar.count, _bar(bar.count, largest))
-            for bar in layer.histogram
-        ),
-    )
-    if layer.most_changed:
-        _print_edges(f"Changed most{where}", layer.most_changed)
+@dataclass(frozen=True)
+class HistogramBar:
+    """Edges whose strength / start lies in ``[low, high)``; ``high`` may be open."""
+
+    low: float
+    high: float | None
+    count: int
 
 
-def _print_edges(title: str, edges: tuple[ChangedEdge, ...]) -> None:
-    print_table(
-        title,
-        (">source", ">target", ">start", ">strength", ">ratio", "classes"),
-        (
-            (
-                edge.source,
-                edge.target,
-                f"{edge.start:.4f}",
-                f"{edge.strength:.4f}",
-                None if edge.ratio is None else f"{edge.ratio:.3f}",
-                f"{_class(edge.source_class)} - {_class(edge.target_class)}",
-            )
-            for edge in edges
-        ),
-    )
+@dataclass(frozen=True)
+class ChangedEdge:
+    """One edge; ``ratio`` is ``None`` where the start is 0, a class where unknown."""
+
+    source: int
+    target: int
+    start: float
+    strength: float
+    ratio: float | None
+    source_class: int | None
+    target_class: int | None
 
 
-def _group_row(name: str, group: EdgeGroup) -> tuple[object, ...]:
-    ratio = None if group.mean_ratio is None else f"{group.mean_ratio:.4f}"
-    return name, group.count, ratio
+@dataclass(frozen=True)
+class LayerChanges:
+    """What happened to the strengths of one layer, or of all if they share them."""
+
+    layer: int | None  # From 0; ``None`` if shared.
+    weakened: EdgeGroup
+    unchanged: EdgeGroup
+    strengthened: EdgeGroup
+    within_class: EdgeGroup  # Between two nodes of one class, self-loops apart.
+    between_classes: EdgeGroup  # Between two nodes of different known classes.
+    histogram: tuple[HistogramBar, ...]  # Of strength / start.
+    most_changed: tuple[ChangedEdge, ...]  # By |strength - start|, the largest first.
 
 
-def _bar(count: int, largest: int) -> str:
-    """Draw a count so that none but zero is invisible."""
-    return "#" * -(-_BAR_WIDTH * count // max(largest, 1))
+@dataclass(frozen=True)
+class EdgeChanges:
+    """What a fit did to the edges of its graph."""
 
+    learned: bool  # Whether strengths were learned at all.
+    num_nodes: int
+    num_edges: int  # Each direction counted.
+    layers: tuple[LayerChanges, ...]  # One if all layers share the strengths.
 
-def _class(number: int | None) -> str:
-    return "?" if number is None else str(number)
+    @property
+    def unchanged_everywhere(self) -> bool:
+        """Whether every edge counts as at the start."""
+        return all(layer.unchanged.count == self.num_edges for layer in self.layers)
 
 
 def inspect(
@@ -136,9 +109,9 @@ def inspect(
 
     Strengths are compared with the start, the propagation of the network as it is.
     """
-    fitted, facts = read_model(model)
-    edges = _Edges.of(fitted, graph or facts.dataset, model)
-    changes = summarise_pieces(edges.pieces(), edges.labels, **edges.facts, top=top)
+    fitted, facts = load_model(model), read_facts(model)
+    edges = ModelEdges.of(fitted, graph or facts.dataset, model)
+    changes = edges.summary(top)
     if export is not None:
         write_atomically(export, _lines(edges.pieces))
         messages.note(f"The edges are in {export}.")
@@ -154,34 +127,33 @@ def inspect(
     if json:
         print_json({**about, **asdict(changes)})
         return
-    print_changes(about, changes)
+    _print_changes(about, changes)
 
 
-class _Edges(NamedTuple):
-    """The edges of a model's graph, in memory or on disk.
+class ModelEdges(NamedTuple):
+    """The edges of a model's graph, in memory or on disk."""
 
-    Attributes:
-        pieces: Goes through them.
-        labels: Class of each node, if known.
-        facts: What else is told of the graph.
-        added: How many edges the method has added.
-    """
-
-    pieces: Callable[[], Iterable[EdgePiece]]
-    labels: Any
-    facts: dict[str, Any]
-    added: int
+    pieces: Callable[[], Iterable[EdgePiece]]  # Goes through them.
+    labels: NDArray[Any] | None  # Class of each node, negative if unknown.
+    learned: bool
+    num_nodes: int
+    added: int = 0  # How many edges the method has added.
 
     @classmethod
-    def of(cls, fitted: GraphClassifier, graph: str | None, model: Path) -> "_Edges":
+    def of(
+        cls, fitted: GraphClassifier, graph: str | None = None, model: Path = Path()
+    ) -> "ModelEdges":
+        """Those of a model, which was perhaps fitted on the folder of a graph."""
         if not hasattr(fitted, "large_model_"):
-            piece = fitted_edges(fitted)
-            facts = {
-                "learned": fitted.model_.learned,
-                "num_nodes": fitted.model_.graph.num_nodes,
-            }
-            added = int(fitted.new_edge_index_.shape[1])
-            return cls(lambda: [piece], fitted.graph_.y.cpu().numpy(), facts, added)
+            index = fitted.graph_.edge_index.cpu()
+            piece = EdgePiece(index, fitted.initial_strength_, fitted.strength_)
+            return cls(
+                lambda: [piece],
+                fitted.graph_.y.cpu().numpy(),
+                fitted.model_.learned,
+                fitted.model_.graph.num_nodes,
+                int(fitted.new_edge_index_.shape[1]),
+            )
         if graph is None or not is_graph_folder(graph):
             raise InvalidInput(
                 f"{model} was fitted on a graph folder, and {graph or 'nothing'} is "
@@ -192,9 +164,195 @@ class _Edges(NamedTuple):
         return cls(
             lambda: fitted.large_model_.edge_strengths(arrays, known, Room()),
             arrays.y,
-            {"learned": True, "num_nodes": arrays.num_nodes},
-            0,
+            True,
+            arrays.num_nodes,
         )
+
+    def summary(self, top: int) -> EdgeChanges:
+        """What happened to them; the most changed are named."""
+        layers: list[_Layer] = []
+        count, per_layer = 0, False
+        for piece in self.pieces():
+            per_layer = piece.strength.dim() == 2
+            rows = piece.strength if per_layer else piece.strength.unsqueeze(0)
+            layers = layers or [_Layer(top) for _ in rows]
+            classes = _classes(self.labels, piece.edge_index)
+            for layer, row in zip(layers, rows, strict=True):
+                layer.add(piece.edge_index, piece.start, row, classes)
+            count += piece.edge_index.shape[1]
+        return EdgeChanges(
+            learned=self.learned,
+            num_nodes=self.num_nodes,
+            num_edges=count,
+            layers=tuple(
+                layer.changes(number if per_layer else None)
+                for number, layer in enumerate(layers)
+            ),
+        )
+
+
+def _classes(labels: NDArray[Any] | None, edges: Tensor) -> Tensor:
+    """Classes at both ends, ``[2, edges]``, -1 where unknown."""
+    if labels is None:
+        return torch.full_like(edges, -1)
+    nodes, places = torch.unique(edges, return_inverse=True)
+    return torch.from_numpy(np.asarray(labels[nodes.numpy()], np.int64))[places]
+
+
+class _Layer:
+    """Gathers what happened to the strengths of a layer, some edges at a time."""
+
+    def __init__(self, top: int) -> None:
+        self._top = top
+        # Of each group the number of edges, of those with a ratio, and the ratios' sum.
+        self._groups: dict[str, list[Any]] = defaultdict(lambda: [0, 0, 0.0])
+        self._bars = [0] * (len(_BINS) - 1)
+        self._most: list[ChangedEdge] = []
+
+    def add(
+        self, edges: Tensor, start: Tensor, strength: Tensor, classes: Tensor
+    ) -> None:
+        ratio = ratios(start, strength)
+        finite = ~ratio.isnan()
+        same = torch.isclose(strength, start, rtol=_TOLERANCE, atol=0.0)
+        first, second = classes
+        pair_known = (first >= 0) & (second >= 0) & (edges[0] != edges[1])
+        members = {
+            "weakened": ~same & (strength < start),
+            "unchanged": same,
+            "strengthened": ~same & (strength > start),
+            "within_class": pair_known & (first == second),
+            "between_classes": pair_known & (first != second),
+        }
+        for name, chosen in members.items():
+            known, group = ratio[chosen & finite], self._groups[name]
+            group[0] += int(chosen.sum())
+            group[1] += known.numel()
+            group[2] += float(known.sum())
+        values = ratio[finite]
+        for place, (low, high) in enumerate(pairwise(_BINS)):
+            self._bars[place] += int(((values >= low) & (values < high)).sum())
+        size = (strength - start).abs()
+        order = torch.argsort(size, descending=True, stable=True)
+        first_ones = order[~same[order]][: self._top].tolist()
+        found = [_edge(edges, start, strength, classes, one) for one in first_ones]
+        # Of edges that changed by the same amount, the first stays the first.
+        every = sorted([*self._most, *found], key=lambda e: -abs(e.strength - e.start))
+        self._most = every[: self._top]
+
+    def changes(self, layer: int | None) -> LayerChanges:
+        bars = zip(pairwise(_BINS), self._bars, strict=True)
+        return LayerChanges(
+            layer=layer,
+            **{
+                name: EdgeGroup(count, total / known if known else None)
+                for name, (count, known, total) in self._groups.items()
+            },
+            histogram=tuple(
+                HistogramBar(low, None if high == _BINS[-1] else high, count)
+                for (low, high), count in bars
+            ),
+            most_changed=tuple(self._most),
+        )
+
+
+def ratios(start: Tensor, strength: Tensor) -> Tensor:
+    """Strength / start in float64, NaN where the start is 0, ``[..., edges]``."""
+    start = start.double()
+    return torch.where(start > 0, strength.double() / start, torch.nan)
+
+
+def _edge(
+    edges: Tensor, start: Tensor, strength: Tensor, classes: Tensor, number: int
+) -> ChangedEdge:
+    source, target = edges[:, number].tolist()
+    before, after = float(start[number]), float(strength[number])
+    known = [each if each >= 0 else None for each in classes[:, number].tolist()]
+    return ChangedEdge(
+        source=source,
+        target=target,
+        start=before,
+        strength=after,
+        ratio=after / before if before > 0 else None,
+        source_class=known[0],
+        target_class=known[1],
+    )
+
+
+def _print_changes(about: dict[str, Any], changes: EdgeChanges) -> None:
+    graph = about["dataset"] or "an unnamed graph"
+    print_table(
+        f"{about['method']} with {about['backbone']} on {graph}",
+        ("", ""),
+        [
+            ("graph", f"{changes.num_nodes} nodes, {changes.num_edges} edges"),
+            ("seed", about["seed"]),
+            ("best step", about["best_step"]),
+            ("edges added", about["added_edges"]),
+        ],
+    )
+    if not changes.learned:
+        print("Nothing was learned about the edges: each counts as at the start.")
+        return
+    if changes.unchanged_everywhere and not about["added_edges"]:
+        print("No edge changed: the best step came before the first change.")
+        return
+    for layer in changes.layers:
+        _print_layer(layer)
+
+
+def _print_layer(layer: LayerChanges) -> None:
+    where = "" if layer.layer is None else f", layer {layer.layer}"
+    groups = {
+        "weakened": layer.weakened,
+        "unchanged": layer.unchanged,
+        "strengthened": layer.strengthened,
+        "within a class": layer.within_class,
+        "between classes": layer.between_classes,
+    }
+    print_table(
+        f"Edges{where}",
+        ("", ">edges", ">mean strength / start"),
+        (
+            (name, group.count, _rounded(group.mean_ratio, 4))
+            for name, group in groups.items()
+        ),
+    )
+    largest = max((bar.count for bar in layer.histogram), default=0) or 1
+    print_table(
+        f"Strength / start{where}",
+        (">from", ">below", ">edges", ""),
+        (
+            # So that none but zero is invisible.
+            (bar.low, bar.high, bar.count, "#" * -(-_BAR_WIDTH * bar.count // largest))
+            for bar in layer.histogram
+        ),
+    )
+    if not layer.most_changed:
+        return
+    print_table(
+        f"Changed most{where}",
+        (">source", ">target", ">start", ">strength", ">ratio", "classes"),
+        (
+            (
+                edge.source,
+                edge.target,
+                _rounded(edge.start, 4),
+                _rounded(edge.strength, 4),
+                _rounded(edge.ratio, 3),
+                f"{_class(edge.source_class)} - {_class(edge.target_class)}",
+            )
+            for edge in layer.most_changed
+        ),
+    )
+
+
+def _rounded(number: float | None, digits: int) -> str | None:
+    return None if number is None else f"{number:.{digits}f}"
+
+
+def _class(number: int | None) -> str:
+    return "?" if number is None else str(number)
 
 
 def _lines(pieces: Callable[[], Iterable[EdgePiece]]) -> Iterator[bytes]:

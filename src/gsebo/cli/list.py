@@ -1,13 +1,13 @@
 """``gsebo list``: what there is to choose from."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from typer import Argument
 
 from gsebo.bilevel import HYPERGRADIENTS
-from gsebo.cli.ui.options import Json
-from gsebo.cli.ui.output import print_json, print_table
+from gsebo.cli.options import Json
+from gsebo.cli.output import print_json, print_table
 from gsebo.data.datasets.registry import (
     DATASETS,
     GENERATED,
@@ -15,6 +15,7 @@ from gsebo.data.datasets.registry import (
     GeneratedInfo,
 )
 from gsebo.experiments import load_recipe, recipe_names
+from gsebo.lazy import Registry
 from gsebo.lookup import lookup
 from gsebo.methods import METHODS
 from gsebo.methods.presets import presets
@@ -47,43 +48,24 @@ def list_names(
         print_table(name, columns, cells)
 
 
+def _described(infos: Mapping[str, Any], *columns: str) -> Rows:
+    return [
+        {"name": name, **{column: getattr(info, column) for column in columns}}
+        for name, info in infos.items()
+    ]
+
+
 def _methods() -> Rows:
-    return [
-        {
-            "name": name,
-            "description": info.description,
-            "paper": info.paper,
-            "backbones": ", ".join(info.backbones) or "any",
-            "cost": info.cost,
-        }
-        for name, info in METHODS.items()
-    ]
+    rows = _described(METHODS, "description", "paper", "backbones", "cost")
+    return [{**row, "backbones": ", ".join(row["backbones"]) or "any"} for row in rows]
 
 
-def _backbones() -> Rows:
-    return [
-        {"name": name, "description": info.description, "paper": info.paper}
-        for name, info in BACKBONES.items()
-    ]
-
-
-def _structures() -> Rows:
-    return [
-        {"name": name, "description": STRUCTURES.summary(name)} for name in STRUCTURES
-    ]
-
-
-def _hypergradients() -> Rows:
-    return [
-        {"name": name, "description": HYPERGRADIENTS.summary(name)}
-        for name in HYPERGRADIENTS
-    ]
+def _summaries(registry: Registry[Any]) -> Rows:
+    return [{"name": n, "description": registry.summary(n)} for n in registry]
 
 
 def _datasets() -> Rows:
     every: dict[str, DatasetInfo | GeneratedInfo] = {**DATASETS, **GENERATED}
-    described = {name: info.description for name, info in DATASETS.items()}
-    described |= {name: f"drawn: {i.description}" for name, i in GENERATED.items()}
     return [
         {
             "name": name,
@@ -91,10 +73,14 @@ def _datasets() -> Rows:
             "undirected edges": info.num_edges,
             "features": info.num_features,
             "classes": info.num_classes,
-            "description": described[name],
+            "description": ("" if name in DATASETS else "drawn: ") + info.description,
         }
         for name, info in every.items()
     ]
+
+
+def _joined(names: str | list[str] | None) -> str:
+    return names if isinstance(names, str) else ", ".join(names or ["any"])
 
 
 def _presets() -> Rows:
@@ -116,17 +102,11 @@ def _recipes() -> Rows:
     return [{"name": name, "title": load_recipe(name).title} for name in recipe_names()]
 
 
-def _joined(names: str | list[str] | None) -> str:
-    if names is None:
-        return "any"
-    return names if isinstance(names, str) else ", ".join(names)
-
-
 _KINDS: dict[str, Callable[[], Rows]] = {
     "methods": _methods,
-    "backbones": _backbones,
-    "structures": _structures,
-    "hypergradients": _hypergradients,
+    "backbones": lambda: _described(BACKBONES, "description", "paper"),
+    "structures": lambda: _summaries(STRUCTURES),
+    "hypergradients": lambda: _summaries(HYPERGRADIENTS),
     "datasets": _datasets,
     "presets": _presets,
     "recipes": _recipes,

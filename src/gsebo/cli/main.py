@@ -5,13 +5,14 @@ import gc
 import io
 import os
 import platform
+import re
 import secrets
 import sys
 import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, cast, final
@@ -19,7 +20,7 @@ from typing import Annotated, Any, NamedTuple, cast, final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from gsebo.cli.ui.output import messages, one_line
+from gsebo.cli.output import messages
 from gsebo.code_paths import fix_code_paths, set_reproducible
 from gsebo.data.datasets.locate import cache_folder
 from gsebo.errors import InvalidInput, escaped
@@ -27,16 +28,16 @@ from gsebo.lazy import imported
 from gsebo.version import __version__
 
 _MOST_THREADS = 4096
+_BAD_INPUT = 2
+_DEFECT = 70  # ``EX_SOFTWARE``
+_INTERRUPTED = 130
 
 
 def check_environment() -> None:
-    """Raise where a variable keeps our kernels from running.
-
-    Raises:
-        InvalidInput: One has a value that the libraries cannot use.
-    """
-    threads = os.environ.get("NUMBA_NUM_THREADS")
-    if threads is not None and not _is_count(threads):
+    """Raise where a variable has a value that keeps our kernels from running."""
+    threads = os.environ.get("NUMBA_NUM_THREADS", "1")
+    plain = re.fullmatch("[0-9]{1,5}", threads.strip())
+    if not plain or not 1 <= int(threads) <= _MOST_THREADS:
         raise InvalidInput(
             f"the environment has NUMBA_NUM_THREADS={escaped(threads, longest=50)}; "
             f"expected a number from 1 to {_MOST_THREADS}, or that it is not set."
@@ -68,15 +69,6 @@ def make_usable() -> None:
             warnings.simplefilter("ignore", ignored)
 
 
-def _is_count(text: str) -> bool:
-    digits = text.strip()
-    plain = digits.isascii() and digits.isdigit() and len(digits) < 6
-    return plain and 1 <= int(digits) <= _MOST_THREADS
-
-
-DEFECT = 70
-"""Exit code of a program that has a defect: ``EX_SOFTWARE``."""
-
 # What a system says of a disk or of rights is no defect of a program.
 _OF_THE_SYSTEM = {
     errno.EACCES,
@@ -92,7 +84,7 @@ _OF_THE_SYSTEM = {
 }
 
 
-def refusal_of_the_system(error: Exception) -> str | None:
+def _refusal_of_the_system(error: Exception) -> str | None:
     """Say what the system refused; ``None`` where it is not to blame."""
     if isinstance(error, RuntimeError) and "gloo" in str(error):
         return (
@@ -106,7 +98,7 @@ def refusal_of_the_system(error: Exception) -> str | None:
     return f"the system refused {escaped(place)} ({reason}); expected it to be usable."
 
 
-def defect_in_words(error: Exception) -> str:
+def _defect_in_words(error: Exception) -> str:
     """Say that something is wrong with the program itself; write a log."""
     kind = escaped(str(error), longest=200) or "no message"
     where = _write_log(error)
@@ -118,63 +110,39 @@ def defect_in_words(error: Exception) -> str:
 
 
 def _write_log(error: Exception) -> Path | None:
-    content = _log(error).encode("utf-8", "backslashreplace")
-    name = f"defect-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
-    for folder in _folders():
-        path = folder / f"{name}-{secrets.token_hex(4)}.log"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-        except OSError:
-            continue
-        return path
-    return None
-
-
-def _folders() -> Iterator[Path]:
-    # Whatever is broken here, there still is a place for temporary files.
-    with suppress(Exception):
-        yield cache_folder() / "logs"
-    yield Path(tempfile.gettempdir())
-
-
-def _log(error: Exception) -> str:
     try:
         lines = traceback.format_exception(error)
     except Exception as another:
         # As with a memory that is full, or a message that cannot be made.
         lines = [f"{type(error).__name__}, whose traceback failed: {another!r}\n"]
-    return "".join(
-        (
-            f"gsebo {__version__}, Python {platform.python_version()}, "
-            f"{platform.platform()}\n",
-            f"{sys.argv!r}\n\n",
-            *lines,
-        )
-    )
+    system = f"Python {platform.python_version()}, {platform.platform()}"
+    text = f"gsebo {__version__}, {system}\n{sys.argv!r}\n\n{''.join(lines)}"
+    # Whatever is broken here, there still is a place for temporary files.
+    folders = [Path(tempfile.gettempdir())]
+    with suppress(Exception):
+        folders.insert(0, cache_folder() / "logs")
+    name = f"defect-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+    for folder in folders:
+        path = folder / f"{name}-{secrets.token_hex(4)}.log"
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(text.encode("utf-8", "backslashreplace"))
+            return path
+    return None
 
-
-_INTERRUPTED = 130
-_BAD_INPUT = 2
 
 # What typer raises for wrong usage: click's, or that of the click inside typer.
 _UsageError = cast(type[Exception], typer.BadParameter.__mro__[2])
 
 
 class CommandInfo(NamedTuple):
-    """What is known of a command before its module is loaded.
+    """What is known of a command before its module is loaded."""
 
-    Attributes:
-        place: ``"MODULE:NAME"`` of its function, or of a group of commands.
-        help: First paragraph of its help.
-        example: What its help ends with; a group has its own.
-    """
-
-    place: str
-    help: str
-    example: str = ""
+    place: str  # ``"MODULE:NAME"`` of its function, or of a group of commands.
+    help: str  # First paragraph of its help.
+    example: str = ""  # What its help ends with; a group has its own.
 
     def load(self, name: str) -> Any:
         """Import the command."""
@@ -196,7 +164,7 @@ COMMANDS = {
         "fit cora --out model/",
     ),
     "compare": CommandInfo(
-        "gsebo.cli.compare:compare",
+        "gsebo.cli.fit:compare",
         "Train several methods on the same graph with the same seeds.",
         "compare cora --methods vanilla,gsebo --seeds 3",
     ),
@@ -260,6 +228,8 @@ class Commands(TyperGroup):
         name, known, rest = super().resolve_command(ctx, args)
         if name is None or known is None:
             return name, known, rest
+        # Before it imports torch.
+        fix_code_paths()
         return name, COMMANDS[name].load(name), rest
 
     def main(
@@ -281,8 +251,12 @@ class Commands(TyperGroup):
                 code = super().main(
                     args=args, prog_name="gsebo", standalone_mode=False, **extra
                 )
-            except (InvalidInput, _UsageError) as error:
-                messages.error(_sentence(error))
+            except InvalidInput as error:
+                messages.error(str(error))
+                code = _BAD_INPUT
+            except _UsageError as error:
+                # Worded by a method; their plain text lacks the option's name.
+                messages.error(cast(Any, error).format_message())
                 code = _BAD_INPUT
             except (typer.Abort, KeyboardInterrupt):
                 code = _INTERRUPTED
@@ -339,8 +313,6 @@ def run() -> None:
     # Importing makes a million objects that all stay: looking for garbage among them
     # takes a tenth of the time of a short command.
     gc.set_threshold(50_000, 20, 50)
-    # Before a command imports torch.
-    fix_code_paths()
     make_usable()
     typer.main.get_command(app).main()
 
@@ -349,16 +321,8 @@ def _unforeseen(error: Exception) -> int:
     """Say what happened that nobody thought of; return the exit code."""
     if messages.debug:
         traceback.print_exception(error)
-    if (refusal := refusal_of_the_system(error)) is not None:
+    if (refusal := _refusal_of_the_system(error)) is not None:
         messages.error(refusal)
         return _BAD_INPUT
-    messages.error(defect_in_words(error))
-    return DEFECT
-
-
-def _sentence(error: Exception) -> str:
-    """Say what was wrong, on one line."""
-    if isinstance(error, InvalidInput):
-        return one_line(str(error))
-    # Usage errors are worded by a method; their plain text lacks the option's name.
-    return one_line(cast(Any, error).format_message())
+    messages.error(_defect_in_words(error))
+    return _DEFECT

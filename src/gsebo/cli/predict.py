@@ -7,22 +7,16 @@ import torch
 from torch import Tensor
 from typer import Argument, Option
 
-from gsebo.cli.disk_inference import Outputs, inferred, memory_in_bytes
-from gsebo.cli.ui.options import DataDir, Json, Memory, Model, Normalize, Strengths
-from gsebo.cli.ui.output import messages, percent, print_json, print_table
+from gsebo.cli.folders import Outputs, inferred
+from gsebo.cli.options import DataDir, Json, Memory, Model, Normalize, Strengths
+from gsebo.cli.output import messages, percent, print_json, print_table
 from gsebo.data import load
 from gsebo.data.formats.folder import GraphFolder, is_graph_folder
 from gsebo.errors import InvalidInput
 from gsebo.files import write_atomically
 from gsebo.graph.graph import Graph
-from gsebo.methods import GraphClassifier, load_model
-from gsebo.methods.files.facts import ModelFacts, read_facts
-from gsebo.model.large import LargeModel
-
-
-def read_model(folder: Path) -> tuple[GraphClassifier, ModelFacts]:
-    """Return the fitted estimator and what its files say of it."""
-    return load_model(folder), read_facts(folder)
+from gsebo.methods import load_model
+from gsebo.methods.files.facts import read_facts
 
 
 def predict(
@@ -53,68 +47,48 @@ def predict(
     same features. What the fit knew keeps its strength; nodes are matched by
     node_id, or else by position and features.
     """
-    fitted, facts = read_model(model)
+    fitted, facts = load_model(model), read_facts(model)
     name = graph or facts.dataset
     if name is None:
         raise InvalidInput(
             f"no graph given, and the model in {model} does not remember its own; "
             "expected the name or path of a graph."
         )
+    result: dict[str, Any] = {"model": str(model), "graph": name}
+    each: dict[str, Any] = {}
     if hasattr(fitted, "large_model_"):
-        _predict_folder(model, name, fitted.large_model_, out, strengths, memory, json)
-        return
-    if strengths is not None:
-        raise InvalidInput(
-            f"--strengths {strengths} given with a model of a graph that was in "
-            "memory; expected gsebo inspect."
-        )
-    if is_graph_folder(name):
-        data = GraphFolder.open(name).to_data()
+        folder = GraphFolder.open(name)
+        outputs = Outputs.read(out, strengths, memory)
+        result["num_nodes"] = folder.manifest.num_nodes
+        result |= inferred(fitted.large_model_, folder, outputs)
     else:
-        data = load(name, data_dir=data_dir, normalize=normalize)
-    probability, predicted = fitted.predict_proba(data).max(dim=-1)
-    new_nodes, new_edges = fitted.model_.new_in(data)
-    if out is not None:
-        _write(out, predicted, probability)
-        messages.note(f"The predictions are in {out}.")
-    result: dict[str, Any] = {
-        "model": str(model),
-        "graph": name,
-        "num_nodes": predicted.numel(),
-        "counts": predicted.bincount(minlength=fitted.num_classes_).tolist(),
-        **_accuracies(data, predicted),
-        "new_nodes": new_nodes,
-        "new_edges": new_edges,
-        "out": None if out is None else str(out),
-    }
-    if json:
+        if strengths is not None:
+            raise InvalidInput(
+                f"--strengths {strengths} given with a model of a graph that was in "
+                "memory; expected gsebo inspect."
+            )
+        if is_graph_folder(name):
+            data = GraphFolder.open(name).to_data()
+        else:
+            data = load(name, data_dir=data_dir, normalize=normalize)
+        probability, predicted = fitted.predict_proba(data).max(dim=-1)
+        new_nodes, new_edges = fitted.model_.new_in(data)
+        if out is not None:
+            _write(out, predicted, probability)
+            messages.note(f"The predictions are in {out}.")
+        result |= {
+            "num_nodes": predicted.numel(),
+            "counts": predicted.bincount(minlength=fitted.num_classes_).tolist(),
+            **_accuracies(data, predicted),
+            "new_nodes": new_nodes,
+            "new_edges": new_edges,
+            "out": None if out is None else str(out),
+        }
         each = {"predicted": predicted.tolist(), "probability": probability.tolist()}
+    if json:
         print_json({**result, **each})
         return
     _print(result)
-
-
-def _predict_folder(
-    model: Path,
-    name: str,
-    fitted: LargeModel,
-    out: Path | None,
-    strengths: Path | None,
-    memory: str,
-    json: bool,
-) -> None:
-    folder = GraphFolder.open(name)
-    outputs = Outputs(out, strengths, memory_in_bytes(memory))
-    result = {
-        "model": str(model),
-        "graph": name,
-        "num_nodes": folder.manifest.num_nodes,
-        **inferred(fitted, folder, outputs),
-    }
-    if json:
-        print_json(result)
-        return
-    _print({**result, "new_nodes": 0, "new_edges": 0, "accuracy": None})
 
 
 def _write(path: Path, predicted: Tensor, probability: Tensor) -> None:
@@ -131,14 +105,11 @@ def _accuracies(data: Graph, predicted: Tensor) -> dict[str, Any]:
     labelled = data.y >= 0
     test = data.test_mask if "test_mask" in data else torch.zeros_like(labelled)
     right = predicted == data.y
+    chosen = {"accuracy": labelled, "test_accuracy": labelled & test}
     return {
-        "accuracy": _share(right[labelled]),
-        "test_accuracy": _share(right[labelled & test]),
+        name: float(right[mask].double().mean()) if bool(mask.any()) else None
+        for name, mask in chosen.items()
     }
-
-
-def _share(right: Tensor) -> float | None:
-    return float(right.double().mean()) if right.numel() else None
 
 
 def _print(result: dict[str, Any]) -> None:
@@ -147,12 +118,12 @@ def _print(result: dict[str, Any]) -> None:
         (">class", ">nodes"),
         enumerate(result["counts"]),
     )
-    if result["new_nodes"] or result["new_edges"]:
-        print(
-            f"New since the fit: {result['new_nodes']} nodes and "
-            f"{result['new_edges']} edges."
-        )
-    if result["accuracy"] is not None:
-        print(f"Accuracy of all labelled nodes: {percent(result['accuracy'])}")
-    if result["test_accuracy"] is not None:
-        print(f"Accuracy of the test nodes: {percent(result['test_accuracy'])}")
+    new_nodes, new_edges = result.get("new_nodes", 0), result.get("new_edges", 0)
+    if new_nodes or new_edges:
+        print(f"New since the fit: {new_nodes} nodes and {new_edges} edges.")
+    for key, nodes in (
+        ("accuracy", "all labelled nodes"),
+        ("test_accuracy", "the test nodes"),
+    ):
+        if result.get(key) is not None:
+            print(f"Accuracy of {nodes}: {percent(result[key])}")

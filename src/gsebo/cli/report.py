@@ -5,8 +5,8 @@ from typing import Annotated
 
 from typer import Option
 
-from gsebo.cli.ui.options import Quiet, ResultsFolder
-from gsebo.cli.ui.output import messages
+from gsebo.cli.options import Quiet, ResultsFolder
+from gsebo.cli.output import messages
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Store
 from gsebo.files import check_writable, write_atomically

@@ -1,21 +1,23 @@
 """``gsebo results``: what is stored, and whether it is whole."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer import Option
 
-from gsebo.cli.ui.options import Json, ResultsFolder
-from gsebo.cli.ui.output import messages, print_json, print_table
+from gsebo.cli.options import Json, ResultsFolder
+from gsebo.cli.output import messages, print_json, print_table
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Result, Store, load_recipe, make_survey, recipe_names
-from gsebo.experiments.migrate import Migration, migrate
 from gsebo.experiments.verify import (
     FileReport,
+    Migration,
     check_results,
     leftovers,
+    migrate,
     put_in_order,
 )
 
@@ -41,7 +43,13 @@ def list_results(results: ResultsFolder = Path("results"), json: Json = False) -
     names = recipe_names()
     known = store.results()
     rows = [_standing(name, known) for name in names]
-    rows += [_own_file(r) for r in check_results(store) if r.path.stem not in names]
+    unknown = dict.fromkeys(("planned", "stored", "failed", "missing"))
+    for report in check_results(store):
+        if report.path.stem not in names:
+            # Its recipe is not known, because it is the user's own.
+            counts = {**unknown, "stored": report.ok, "failed": report.failed}
+            remark = "not a recipe of the package"
+            rows.append({"recipe": report.path.stem, **counts, "remark": remark})
     if json:
         print_json({"recipes": rows})
         return
@@ -51,7 +59,7 @@ def list_results(results: ResultsFolder = Path("results"), json: Json = False) -
         (
             (
                 row["recipe"],
-                f"{_or_unknown(row['stored'])} / {_or_unknown(row['planned'])}",
+                f"{row['stored']} / {row['planned']}".replace("None", "?"),
                 row["failed"],
                 row["missing"],
                 row["remark"],
@@ -59,10 +67,6 @@ def list_results(results: ResultsFolder = Path("results"), json: Json = False) -
             for row in rows
         ),
     )
-
-
-def _or_unknown(number: int | None) -> str:
-    return "?" if number is None else str(number)
 
 
 def _standing(name: str, known: Mapping[str, Result]) -> dict[str, Any]:
@@ -78,18 +82,6 @@ def _standing(name: str, known: Mapping[str, Result]) -> dict[str, Any]:
         "missing": survey.missing,
         "remark": "; ".join(remarks),
     }
-
-
-def _own_file(report: FileReport) -> dict[str, Any]:
-    """A file whose recipe is not known, because it is the user's own."""
-    row = _unknown(report.path.stem, "not a recipe of the package")
-    return {**row, "stored": report.ok, "failed": report.failed}
-
-
-def _unknown(name: str, remark: str) -> dict[str, Any]:
-    """A row of which not even the number of trials is known."""
-    counts = dict.fromkeys(("planned", "stored", "failed", "missing"))
-    return {"recipe": name, **counts, "remark": remark}
 
 
 @results_app.command("verify", epilog="[bold]Example:[/bold] gsebo results verify")
@@ -110,9 +102,7 @@ def verify_results(
     Also named are trials that would be another fit today, because a default of the
     method has changed since.
     """
-    if not results.is_dir():
-        raise InvalidInput(f"--results {results} given; there is no such folder.")
-    store = Store(results)
+    store = _existing(results)
     if fix:
         put_in_order(store)
     reports, left = check_results(store), leftovers(store)
@@ -138,11 +128,9 @@ def migrate_results(
     Trials that GSEBO was fitted in say now which outer step that was: the paper's. A
     file with a line that is no result is left as it is.
     """
-    if not results.is_dir():
-        raise InvalidInput(f"--results {results} given; there is no such folder.")
-    done = migrate(Store(results))
+    done = migrate(_existing(results))
     if json:
-        print_json({"files": [_migration_as_json(one) for one in done]})
+        print_json({"files": [_as_json(one) for one in done]})
     else:
         print_table(
             f"Results in {results}",
@@ -156,25 +144,15 @@ def migrate_results(
         raise typer.Exit(1)
 
 
-def _migration_as_json(done: Migration) -> dict[str, Any]:
-    return {
-        "file": done.path.name,
-        "lines": done.lines,
-        "migrated": done.migrated,
-        "renamed": done.renamed,
-        "problem": done.problem,
-    }
+def _existing(folder: Path) -> Store:
+    if not folder.is_dir():
+        raise InvalidInput(f"--results {folder} given; there is no such folder.")
+    return Store(folder)
 
 
-def _as_json(report: FileReport) -> dict[str, Any]:
-    return {
-        "file": report.path.name,
-        "lines": report.lines,
-        "ok": report.ok,
-        "failed": report.failed,
-        "duplicates": list(report.duplicates),
-        "unfinished": report.unfinished,
-        "problems": list(report.problems),
+def _as_json(report: FileReport | Migration) -> dict[str, Any]:
+    return {"file": report.path.name} | {
+        name: value for name, value in asdict(report).items() if name != "path"
     }
 
 
@@ -195,21 +173,17 @@ def _print(folder: Path, reports: list[FileReport], left: list[Path]) -> None:
         ),
     )
     for report in reports:
-        _explain(report)
+        if report.unfinished:
+            messages.note(
+                f"{report.path}: the last line is half-written; --fix takes it away, "
+                "and its trial runs again."
+            )
+        if report.duplicates:
+            messages.note(
+                f"{report.path}: lines {', '.join(map(str, report.duplicates))} are of "
+                "trials that other lines stand for; --fix takes them away."
+            )
+        for problem in report.problems:
+            messages.note(f"{report.path}: {problem}")
     for path in left:
         messages.note(f"{path} is what a killed process left; --fix takes it away.")
-
-
-def _explain(report: FileReport) -> None:
-    if report.unfinished:
-        messages.note(
-            f"{report.path}: the last line is half-written; --fix takes it away, and "
-            "its trial runs again."
-        )
-    if report.duplicates:
-        messages.note(
-            f"{report.path}: lines {', '.join(map(str, report.duplicates))} are of "
-            "trials that other lines stand for; --fix takes them away."
-        )
-    for problem in report.problems:
-        messages.note(f"{report.path}: {problem}")

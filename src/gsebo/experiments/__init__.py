@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING
 from gsebo.lazy import make_lazy
 
 if TYPE_CHECKING:
-    from gsebo.experiments.engine import Engine as Engine
-    from gsebo.experiments.engine import Lane as Lane
-    from gsebo.experiments.engine import TrialBatch as TrialBatch
-    from gsebo.experiments.engine import Waiting as Waiting
-    from gsebo.experiments.expand import Candidate as Candidate
-    from gsebo.experiments.expand import Cell as Cell
-    from gsebo.experiments.expand import Planned as Planned
+    from gsebo.experiments.fit import execute as execute
+    from gsebo.experiments.plan import Candidate as Candidate
+    from gsebo.experiments.plan import Cell as Cell
+    from gsebo.experiments.plan import Planned as Planned
+    from gsebo.experiments.plan import RecipePlan as RecipePlan
+    from gsebo.experiments.plan import SearchChoice as SearchChoice
+    from gsebo.experiments.plan import Tuning as Tuning
+    from gsebo.experiments.plan import make_plan as make_plan
     from gsebo.experiments.pool import ProcessEngine as ProcessEngine
     from gsebo.experiments.ray_pool import RayEngine as RayEngine
     from gsebo.experiments.recipe import ExperimentRecipe as ExperimentRecipe
@@ -19,23 +20,15 @@ if TYPE_CHECKING:
     from gsebo.experiments.recipe import load_recipe as load_recipe
     from gsebo.experiments.recipe import recipe_names as recipe_names
     from gsebo.experiments.result import Result as Result
-    from gsebo.experiments.runner import Durations as Durations
-    from gsebo.experiments.runner import Request as Request
     from gsebo.experiments.runner import Runner as Runner
     from gsebo.experiments.runner import RunOutcome as RunOutcome
     from gsebo.experiments.runner import RunWatcher as RunWatcher
-    from gsebo.experiments.selection import Selection as Selection
-    from gsebo.experiments.selection import select as select
+    from gsebo.experiments.runner import Slot as Slot
+    from gsebo.experiments.runner import TrialBatch as TrialBatch
     from gsebo.experiments.store import Store as Store
-    from gsebo.experiments.survey import RecipePlan as RecipePlan
     from gsebo.experiments.survey import Stage as Stage
-    from gsebo.experiments.survey import Survey as Survey
-    from gsebo.experiments.survey import make_plan as make_plan
     from gsebo.experiments.survey import make_survey as make_survey
+    from gsebo.experiments.survey import select as select
     from gsebo.experiments.trial import Trial as Trial
-    from gsebo.experiments.tuning import SearchChoice as SearchChoice
-    from gsebo.experiments.tuning import Tuning as Tuning
-    from gsebo.experiments.versions import has_gpu as has_gpu
-    from gsebo.experiments.worker import execute as execute
 
 make_lazy(__name__)

@@ -1,49 +1,70 @@
-"""One trial, fitted and measured: for the command line and for workers alike."""
+"""Trials, fitted and measured: for the command line and for workers alike."""
 
+import ctypes
+import gc
+import os
+import platform
+import subprocess
+import sys
+import threading
 import time
+import traceback
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypedDict, cast, final
 
+import numpy
 import torch
 from torch import Tensor
 
-from gsebo.data import apply_noise, apply_split, load, validate, visible_part
+from gsebo.code_paths import processor, reproducibility
+from gsebo.data import (
+    apply_noise,
+    apply_split,
+    edges_appended,
+    load,
+    noise_parts,
+    validate,
+    visible_part,
+)
 from gsebo.data.formats.folder import GraphFolder
+from gsebo.data.noise.registry import LABELS
 from gsebo.data.splits import has_unseen
-from gsebo.errors import InputWarning
-from gsebo.experiments.result import BINS, EdgeGroups, GroupName, GroupOutcome
-from gsebo.experiments.trial import Trial
-from gsebo.experiments.versions import peak_memory_bytes, reset_peak_memory
+from gsebo.errors import InputWarning, escaped
+from gsebo.experiments.result import (
+    BINS,
+    Curves,
+    EdgeGroups,
+    GroupName,
+    GroupOutcome,
+    Result,
+)
+from gsebo.experiments.trial import Trial, is_halved
 from gsebo.graph.graph import Graph
 from gsebo.lookup import lookup
 from gsebo.methods import METHODS, GraphClassifier
-from gsebo.training import Checkpoint, Watcher
+from gsebo.training import Checkpoint, StepRecord, Watcher
+from gsebo.version import __version__
+
+_DIGITS = 5
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class FittedTrial:
-    """A trial, the estimator that it became, and what the fit took.
-
-    Attributes:
-        trial: What was asked for.
-        model: The fitted estimator.
-        data: The graph, with the nodes that the fit did not see if there are any.
-        seconds: For the fit; of fits made together, the share of each.
-        peak_memory_bytes: Of the process or the GPU, of all fits made together.
-        together: Number of fits made at once.
-    """
+    """A trial, the estimator that it became, and what the fit took."""
 
     trial: Trial
     model: GraphClassifier
-    data: Graph
-    seconds: float
-    peak_memory_bytes: int
-    together: int
+    data: Graph  # With the nodes that the fit did not see, if there are any.
+    seconds: float  # Of fits made together, the share of each.
+    peak_memory_bytes: int  # Of the process or the GPU, of all fits made together.
+    together: int  # Number of fits made at once.
 
     @cached_property
     def predicted(self) -> Tensor:
@@ -52,7 +73,7 @@ class FittedTrial:
 
     def accuracy(self, mask: str) -> float | None:
         """Accuracy over the nodes of a mask whose label is known, if there are any."""
-        return accuracy(self.predicted, self.data, mask)
+        return _accuracy(self.predicted, self.data, mask)
 
 
 def fit_trials(
@@ -112,13 +133,7 @@ def fit_trials(
 def timed_fit(
     model: GraphClassifier, graph: Graph | GraphFolder, **options: Any
 ) -> float:
-    """Fit, and return how many seconds that took; forget earlier peaks of memory.
-
-    Args:
-        model: The estimator.
-        graph: In memory or on disk.
-        options: Further arguments of ``fit``.
-    """
+    """Fit, and return how many seconds that took; forget earlier peaks of memory."""
     reset_peak_memory()
     begun = time.perf_counter()
     model.fit(graph, **options)
@@ -128,13 +143,7 @@ def timed_fit(
 def trial_graph(
     trial: Trial, data_dir: Path | None = None, loaded: Graph | None = None
 ) -> Graph:
-    """The graph of a trial, split, and with noise where the trial has some.
-
-    Args:
-        trial: Says which.
-        data_dir: Where to look for datasets first.
-        loaded: The graph as it was before; else it is loaded.
-    """
+    """The graph of a trial, split, and with noise where the trial has some."""
     data = load(trial.dataset, data_dir=data_dir) if loaded is None else loaded
     data = apply_split(data, trial.split, trial.seed)
     if trial.noise:
@@ -150,12 +159,7 @@ def fitted_graph(data: Graph) -> Graph:
 
 
 def predicted_classes(model: GraphClassifier, data: Graph) -> Tensor:
-    """Class of every node of the whole graph, ``[nodes]``.
-
-    Args:
-        model: Fitted on :func:`fitted_graph`.
-        data: The whole graph.
-    """
+    """Class of every node of the whole graph, of which the fit saw a part or all."""
     if not has_unseen(data):
         return model.transduction_
     with warnings.catch_warnings():
@@ -164,27 +168,7 @@ def predicted_classes(model: GraphClassifier, data: Graph) -> Tensor:
         return model.predict(data)
 
 
-def visible_noise(data: Graph, noise: int) -> int:
-    """How many of the false edges the fit saw.
-
-    Args:
-        data: The whole graph.
-        noise: How many false edges were added, in both directions, at its end.
-    """
-    if not has_unseen(data):
-        return noise
-    false = data.edge_index[:, data.num_edges - 2 * noise :]
-    return int((~data.unseen_mask[false]).all(0).sum()) // 2
-
-
-def accuracy(predicted: Tensor, data: Graph, mask: str) -> float | None:
-    """Accuracy over the nodes of a mask whose label is known, if there are any.
-
-    Args:
-        predicted: Class of every node, ``[nodes]``.
-        data: The graph.
-        mask: Name of the mask.
-    """
+def _accuracy(predicted: Tensor, data: Graph, mask: str) -> float | None:
     if mask not in data or data[mask] is None:
         return None
     labels = data.y.cpu()
@@ -194,22 +178,109 @@ def accuracy(predicted: Tensor, data: Graph, mask: str) -> float | None:
     return float((predicted[known] == labels[known]).double().mean())
 
 
-def edge_outcome(model: GraphClassifier, added: int) -> list[EdgeGroups] | None:
-    """Summarise strength / start by group; ``None`` where no structure was learned.
+# --- results -------------------------------------------------------------------------
+
+
+def execute(
+    trials: Sequence[Trial], *, device: str = "cpu", data_dir: Path | None = None
+) -> list[Result]:
+    """Run trials as :func:`fit_trials` does; a failure is a result that says why."""
+    begun = time.perf_counter()
+    curves: list[_CurveRecorder] = []
+
+    def watch(model: GraphClassifier, data: Graph) -> _CurveRecorder | None:
+        if not trials[0].curves:
+            return None
+        if len(trials) > 1:
+            raise ValueError("curves are recorded for one trial at a time")
+        if has_unseen(data):
+            raise ValueError("curves are recorded of nodes that the fit sees")
+        curves.append(_CurveRecorder(data))
+        return curves[0]
+
+    try:
+        fitted = fit_trials(trials, device=device, data_dir=data_dir, watch=watch)
+        columns = cast(Curves, dict(curves[0].columns)) if curves else None
+        results = [_result(one, columns) for one in fitted]
+        # Nothing is stored that could not be read again, such as a loss of NaN.
+        return [Result.from_line(result.line()) for result in results]
+    except Exception as error:
+        # Whatever it was is stored, and the other trials go on.
+        seconds = round((time.perf_counter() - begun) / len(trials), 3)
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
+        text = escaped(" ".join(text.split()))
+        return [failed_result(trial, text, device, seconds) for trial in trials]
+
+
+def failed_result(
+    trial: Trial, error: str, device: str, seconds: float | None = None
+) -> Result:
+    """What is stored of a trial that did not come to its end."""
+    return Result(
+        trial=trial, error=error, seconds=seconds, device=device, **circumstances()
+    )
+
+
+def _result(fitted: FittedTrial, curves: Curves | None) -> Result:
+    model, tested = fitted.model, fitted.accuracy("test_mask")
+    best = model.history_[model.best_step_ - 1]
+    device = model.model_.strengths.device
+    hardware = platform.machine()
+    if device.type == "cuda":
+        hardware = torch.cuda.get_device_name(device)
+    parameters = model.get_params(deep=False)
+    for name in ("backbone", "device", "random_state"):
+        del parameters[name]
+    return Result(
+        trial=fitted.trial,
+        test_accuracy=None if tested is None else round(tested, _DIGITS),
+        val_accuracy=round(best.val_accuracy, _DIGITS),
+        val_loss=round(best.val_loss, _DIGITS),
+        best_step=model.best_step_,
+        outer_iterations=len(model.history_),
+        new_edges=int(model.new_edge_index_.shape[1]),
+        seconds=round(fitted.seconds, 3),
+        peak_memory_bytes=fitted.peak_memory_bytes,
+        together=fitted.together,
+        all_parameters=parameters,
+        edges=_edge_outcome(fitted),
+        curves=curves,
+        device=f"{device.type} ({hardware})",
+        **circumstances(),
+    )
+
+
+@final
+class _CurveRecorder:
+    """Watches a fit from outside: only here are test labels seen step by step."""
+
+    def __init__(self, data: Graph) -> None:
+        self.columns: dict[str, list[float]] = defaultdict(list)
+        self._data = data
+        self._lock = threading.Lock()
+
+    def __call__(self, record: StepRecord, logits: Tensor) -> None:
+        predicted = logits.detach().argmax(dim=-1).cpu()
+        tested = _accuracy(predicted, self._data, "test_mask")
+        figures: dict[str, Any] = {**vars(record), "test_accuracy": tested}
+        with self._lock:
+            for name in Curves.__annotations__:
+                self.columns[name].append(round(figures[name], _DIGITS))
+
+
+def _edge_outcome(fitted: FittedTrial) -> list[EdgeGroups] | None:
+    """Strength / start by group, of each layer, or once if all share the strengths.
 
     All labels are read: this describes a fit after its end.
-
-    Args:
-        model: A fitted estimator.
-        added: How many edges noise has added, in both directions, at the end of the
-            graph's edges.
-
-    Returns:
-        For each layer, or once if all share the strengths, the groups ``within``,
-        ``between`` (two classes, added edges apart) and ``false``.
     """
+    trial, model = fitted.trial, fitted.model
+    # Labels must be true, and a search shall hold nothing that test nodes know.
+    if is_halved(trial.split) or noise_parts(trial.noise)[0] == LABELS:
+        return None
     if not model.model_.learned:
         return None
+    added = visible_noise(fitted.data, edges_appended(trial.noise))
     edges, labels = model.graph_.edge_index.cpu(), model.graph_.y.cpu()
     first, second = labels[edges[0]], labels[edges[1]]
     known = (first >= 0) & (second >= 0) & (edges[0] != edges[1])
@@ -230,6 +301,14 @@ def edge_outcome(model: GraphClassifier, added: int) -> list[EdgeGroups] | None:
     ]
 
 
+def visible_noise(data: Graph, noise: int) -> int:
+    """How many of the false edges, at the graph's end in both directions, a fit saw."""
+    if not has_unseen(data):
+        return noise
+    false = data.edge_index[:, data.num_edges - 2 * noise :]
+    return int((~data.unseen_mask[false]).all(0).sum()) // 2
+
+
 def _group(strength: Tensor, start: Tensor) -> GroupOutcome:
     some = start > 0
     ratio = strength[some] / start[some]
@@ -242,3 +321,100 @@ def _group(strength: Tensor, start: Tensor) -> GroupOutcome:
         "zero": int((strength <= 0).sum()),
         "histogram": histogram,
     }
+
+
+# --- what a figure was computed with -------------------------------------------------
+
+
+def reset_peak_memory() -> None:
+    """Forget earlier peaks, where the system can."""
+    gc.collect()
+    # A worker that was forked may look at CUDA as little as possible: it cannot use it.
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.reset_peak_memory_stats()
+    try:
+        # What was freed before, but is still held, would count for the next.
+        if sys.platform == "linux":
+            ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5", "ascii")
+    except (AttributeError, OSError):
+        # No glibc, not on Linux, or not allowed: the peak is that of the process.
+        return
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """Most memory used at once, by the GPU if it did the work, else by the process."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    status = Path("/proc/self/status")
+    if status.is_file():
+        for line in status.read_text("ascii").splitlines():
+            if line.startswith("VmHWM:"):
+                return 1024 * int(line.split()[1])
+    # Not on every system.
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Linux counts kilobytes, macOS bytes.
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+class Circumstances(TypedDict):
+    """What a stored result says of the process that computed it."""
+
+    processor: str
+    instructions: str
+    commit: str | None
+    versions: dict[str, str]
+
+
+def circumstances() -> Circumstances:
+    """Of this process."""
+    # What the libraries compute with may be less than the processor has.
+    code = reproducibility()
+    used = ", ".join(f"{name} {code[name]}" for name in ("mkl", "aten", "numba"))
+    return {
+        "processor": processor(),
+        "instructions": used,
+        "commit": _source_commit(),
+        "versions": versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of this library and of those that decide what a fit computes."""
+    return {
+        "gsebo": __version__,
+        "torch": torch.__version__,
+        "torch_geometric": version("torch_geometric"),
+        "numpy": numpy.__version__,
+        "python": platform.python_version(),
+    }
+
+
+@cache
+def _source_commit() -> str | None:
+    """Commit of the source, ``-dirty`` if changed since; ``None`` if no checkout."""
+    # Else a package that is installed inside some other project would have its commit.
+    if _git("ls-files", "--error-unmatch", "version.py") is None:
+        return None
+    return _git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def _git(*words: str) -> str | None:
+    """What a command of git says about the source; ``None`` if it fails."""
+    # Inside a hook git would be told of another checkout.
+    own = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            ["git", *words],
+            cwd=Path(__file__).parents[1],
+            env=own,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=10.0,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode("ascii", "replace").strip()

@@ -1,22 +1,29 @@
-"""Batches on the cores and GPUs of this machine: one process each."""
+"""Batches on the cores and GPUs of this machine: one worker process each."""
 
 import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Sequence
+import threading
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import connection
+from multiprocessing import connection, parent_process
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, final
 
-from gsebo.experiments.engine import Engine, Lane, TrialBatch
+import torch
+from threadpoolctl import threadpool_limits
+
+from gsebo.errors import InvalidInput
+from gsebo.experiments.fit import execute, failed_result
 from gsebo.experiments.result import Result
+from gsebo.experiments.runner import Engine, Slot, TrialBatch
 from gsebo.experiments.store import Store
-from gsebo.experiments.versions import circumstances
-from gsebo.experiments.worker import READY, WorkerSettings, serve
+from gsebo.experiments.trial import Trial
 
 # The libraries take seconds to load. On Linux one process loads them for all workers
 # on CPUs, which are forked from it: it runs nothing itself, so that no thread or lock
@@ -29,78 +36,165 @@ else:
     _CONTEXT = multiprocessing.get_context("spawn")
 _END_SECONDS = 5.0
 
+READY = "ready"
+"""What a worker says before its first batch."""
+
+
+# --- in the worker's process ---------------------------------------------------------
+
+
+class WorkerFailed(Exception):
+    """A worker had to give up; the message is its traceback."""
+
+
+@dataclass(frozen=True)
+class WorkerSettings:
+    """What a worker has to know."""
+
+    folder: Path  # Of the store.
+    device: str  # "cpu" or "cuda".
+    data_dir: Path | None
+    # Variables of the runner, which the server that the worker is forked from may have
+    # been started without.
+    environment: dict[str, str]
+
+
+def serve(pipe: "connection.Connection[Any, Any]", settings: WorkerSettings) -> None:
+    """Run batches from a pipe until the runner ends.
+
+    Each result is stored before it is reported, so that whatever happens to the runner,
+    no finished trial is lost. What cannot be stored, or was not foreseen, is reported
+    as an exception, and the worker ends.
+    """
+    # Ctrl-C reaches all processes of a terminal; the runner decides what to do.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _end_with_parent()
+    try:
+        os.environ.update(settings.environment)
+        prepare_process(settings.device)
+        store = Store(settings.folder)
+        pipe.send(READY)
+        while True:
+            batch = pipe.recv()
+            pipe.send(run_and_store(batch, store, settings.device, settings.data_dir))
+    except (EOFError, ConnectionError):
+        # The runner is gone.
+        return
+    except InvalidInput as error:
+        pipe.send(error)
+    except Exception:
+        # The runner tells, or all workers would print at once.
+        pipe.send(WorkerFailed(traceback.format_exc()))
+
+
+def _end_with_parent() -> None:
+    """End this process as soon as the runner is gone, even if it was killed."""
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        connection.wait([parent.sentinel])
+        # Not `sys.exit`, which would end this thread only.
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def prepare_process(device: str) -> None:
+    """Keep to one core, as there is one such process for each of them."""
+    # Nobody sees from which trial a warning came, and the runner's table would break.
+    warnings.simplefilter("ignore")
+    if device == "cpu":
+        # Our own kernels go by torch's setting too.
+        torch.set_num_threads(1)
+        threadpool_limits(1)
+
+
+def run_and_store(
+    batch: TrialBatch, store: Store, device: str, data_dir: Path | None
+) -> list[Result]:
+    """Run those trials of a batch that nobody has stored meanwhile."""
+    known = store.results()
+    done = [
+        one
+        for one in batch.trials
+        if one.key in known and (known[one.key].ok or not batch.retry_failed)
+    ]
+    results = [known[trial.key] for trial in done]
+    rest = [trial for trial in batch.trials if trial not in done]
+    # With gaps, the seeds do not count up any more.
+    for trials in [[trial] for trial in rest] if done else [rest]:
+        for some in run_batch(trials, device, data_dir):
+            store.append(batch.file, some)
+            results += some
+    return results
+
+
+def run_batch(
+    trials: Sequence[Trial], device: str, data_dir: Path | None
+) -> Iterator[list[Result]]:
+    """Run trials at once; where that fails, each on its own, to see which it was."""
+    results = execute(trials, device=device, data_dir=data_dir)
+    if len(trials) == 1 or all(result.ok for result in results):
+        yield results
+        return
+    for trial in trials:
+        yield execute([trial], device=device, data_dir=data_dir)
+
+
+# --- in the runner's process ---------------------------------------------------------
+
 
 @dataclass
 class _Worker:
-    """A process, the way to talk to it, and what it is doing.
-
-    Attributes:
-        process: The process.
-        pipe: Batches go one way, results the other.
-        ready: Whether it could start.
-        batch: What it runs.
-    """
+    """A process, the way to talk to it, and what it is doing."""
 
     process: BaseProcess
-    pipe: "connection.Connection[Any, Any]"
-    ready: bool = False
+    pipe: "connection.Connection[Any, Any]"  # Batches one way, results the other.
+    ready: bool = False  # Whether it could start.
     batch: TrialBatch | None = None
 
 
 @final
 class ProcessEngine(Engine):
-    """Worker processes, each of which stores its results itself.
+    """Worker processes, one for each slot, each of which stores its results itself.
 
     A worker that dies takes no other trials with it than those it was running: they
     are stored as failed, and a new worker takes its place.
-
-    Args:
-        store: Where results go.
-        lanes: One worker for each.
-        data_dir: Where to look for datasets first.
     """
 
     def __init__(
-        self, store: Store, lanes: Sequence[Lane], data_dir: Path | None = None
+        self, store: Store, slots: Sequence[Slot], data_dir: Path | None = None
     ) -> None:
-        self._store = store
-        self._lanes = tuple(lanes)
-        self._data_dir = data_dir
-        self._workers: dict[Lane, _Worker] = {}
-
-    @property
-    def lanes(self) -> Sequence[Lane]:
-        """One for each worker."""
-        return self._lanes
+        super().__init__(store, slots, data_dir)
+        self._workers: dict[Slot, _Worker] = {}
 
     def open(self) -> None:
-        """Start no process yet: those that get no batch are not needed."""
+        # No process yet: those that get no batch are not needed.
         _CONTEXT.set_forkserver_preload([serve.__module__])
 
-    def start(self, lane: Lane, batch: TrialBatch) -> None:
-        """Hand a batch to the worker of a lane, which is started if there is none."""
-        worker = self._workers.get(lane)
+    def start(self, slot: Slot, batch: TrialBatch) -> None:
+        worker = self._workers.get(slot)
         if worker is None or not worker.process.is_alive():
-            worker = self._workers[lane] = self._new_worker(lane.device)
+            worker = self._workers[slot] = self._new_worker(slot.device)
         worker.batch = batch
         # If it dies this very moment, `wait` will see that.
         with suppress(OSError):
             worker.pipe.send(batch)
 
-    def wait(self) -> list[tuple[Lane, list[Result]]]:
-        """Wait until a batch ends, be it because its worker died."""
-        ended: list[tuple[Lane, list[Result]]] = []
+    def wait(self) -> list[tuple[Slot, list[Result]]]:
+        ended: list[tuple[Slot, list[Result]]] = []
         while not ended:
-            busy = {w.pipe: lane for lane, w in self._workers.items() if w.batch}
+            busy = {w.pipe: slot for slot, w in self._workers.items() if w.batch}
             for pipe in connection.wait(list(busy)):
-                lane = next(lane for p, lane in busy.items() if p is pipe)
-                results = self._receive(lane)
+                slot = next(slot for p, slot in busy.items() if p is pipe)
+                results = self._receive(slot)
                 if results is not None:
-                    ended.append((lane, results))
+                    ended.append((slot, results))
         return ended
 
     def close(self) -> None:
-        """End all workers at once; what they have finished is stored."""
+        # What they have finished is stored.
         for worker in self._workers.values():
             worker.process.terminate()
         for worker in self._workers.values():
@@ -123,44 +217,33 @@ class ProcessEngine(Engine):
         theirs.close()
         return _Worker(process, ours)
 
-    def _receive(self, lane: Lane) -> list[Result] | None:
-        """Read what a worker says: its results, or ``None`` if it has just started.
-
-        Raises:
-            InvalidInput: Results cannot be stored.
-            WorkerFailed: The worker has a defect.
-        """
-        worker = self._workers[lane]
+    def _receive(self, slot: Slot) -> list[Result] | None:
+        """Read what a worker says: its results, or ``None`` if it has just started."""
+        worker = self._workers[slot]
         try:
             message = worker.pipe.recv()
         except (EOFError, OSError):
-            return self._bury(lane)
+            return self._bury(slot)
         if message == READY:
             worker.ready = True
             return None
+        # Results cannot be stored, or the worker has a defect.
         if isinstance(message, Exception):
             raise message
         worker.batch = None
         return list(message)
 
-    def _bury(self, lane: Lane) -> list[Result]:
+    def _bury(self, slot: Slot) -> list[Result]:
         """Store that the trials of a dead worker failed, but those it had stored."""
-        worker = self._workers.pop(lane)
+        worker = self._workers.pop(slot)
         worker.pipe.close()
         worker.process.join()
         cause = _cause(worker.process.exitcode)
         if not worker.ready:
             raise RuntimeError(f"a worker process could not start: {cause}")
         assert worker.batch is not None
-        failed = [
-            Result(
-                trial=trial,
-                error=f"the worker process {cause}",
-                device=lane.device,
-                **circumstances(),
-            )
-            for trial in worker.batch.trials
-        ]
+        error = f"the worker process {cause}"
+        failed = [failed_result(t, error, slot.device) for t in worker.batch.trials]
         self._store.append(worker.batch.file, failed)
         stored = self._store.results()
         return [stored[result.key] for result in failed]

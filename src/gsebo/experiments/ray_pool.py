@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any, final
 
 from gsebo.errors import InvalidInput
-from gsebo.experiments.engine import Engine, Lane, TrialBatch
+from gsebo.experiments.fit import failed_result
+from gsebo.experiments.pool import prepare_process, run_batch
 from gsebo.experiments.result import Result
+from gsebo.experiments.runner import Engine, Slot, TrialBatch
 from gsebo.experiments.store import Store
 from gsebo.experiments.trial import Trial
-from gsebo.experiments.versions import circumstances
-from gsebo.experiments.worker import prepare_process, run_batch
 
 # Results are small; by default Ray takes a third of the memory for them.
 _OBJECT_STORE_BYTES = 100_000_000
@@ -19,24 +19,17 @@ _OBJECT_STORE_BYTES = 100_000_000
 
 @final
 class RayEngine(Engine):
-    """Tasks of a Ray cluster; the driver stores their results.
+    """Tasks of a Ray cluster, one at a time for each slot; the driver stores results.
 
     The cluster is that of the environment variable ``RAY_ADDRESS``, else one on this
-    machine that ends with the run. On other machines gsebo must be installed, and
-    datasets are looked for in the same places as here.
-
-    Args:
-        store: Where results go.
-        lanes: One task at a time for each; those on GPUs share what the cluster has.
-        data_dir: Where to look for datasets first.
-
-    Raises:
-        InvalidInput: Ray is not installed.
+    machine that ends with the run; slots on GPUs share what it has. On other machines
+    gsebo must be installed, and datasets are looked for in the same places as here.
     """
 
     def __init__(
-        self, store: Store, lanes: Sequence[Lane], data_dir: Path | None = None
+        self, store: Store, slots: Sequence[Slot], data_dir: Path | None = None
     ) -> None:
+        super().__init__(store, slots, data_dir and data_dir.absolute())
         # Must be set before Ray is imported: it would report its use to its makers.
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         try:
@@ -47,26 +40,12 @@ class RayEngine(Engine):
                 "`pip install 'gsebo[cluster]'`."
             ) from error
         self._ray = ray
-        self._store = store
-        self._lanes = tuple(lanes)
-        self._data_dir = None if data_dir is None else data_dir.absolute()
         self._gpu_share = 0.0
-        self._running: dict[Any, tuple[Lane, TrialBatch]] = {}
-
-    @property
-    def lanes(self) -> Sequence[Lane]:
-        """As many tasks as may run at once."""
-        return self._lanes
+        self._running: dict[Any, tuple[Slot, TrialBatch]] = {}
 
     def open(self) -> None:
-        """Connect to the cluster, or start one.
-
-        Raises:
-            InvalidInput: There is no cluster at the address, or it has no GPU for the
-                lanes that need one.
-        """
         self._connect()
-        sharing = sum(lane.device == "cuda" for lane in self._lanes)
+        sharing = sum(slot.device == "cuda" for slot in self.slots)
         gpus = self._ray.cluster_resources().get("GPU", 0.0)
         if sharing and not gpus:
             raise InvalidInput(
@@ -74,27 +53,24 @@ class RayEngine(Engine):
             )
         self._gpu_share = min(1.0, gpus / max(sharing, 1))
 
-    def start(self, lane: Lane, batch: TrialBatch) -> None:
-        """Submit a batch; where it runs is up to the cluster."""
-        gpus = self._gpu_share if lane.device == "cuda" else 0.0
+    def start(self, slot: Slot, batch: TrialBatch) -> None:
+        gpus = self._gpu_share if slot.device == "cuda" else 0.0
         # A task whose process dies would be run again in silence.
         remote = self._ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(_lines)
-        task = remote.remote(batch.trials, lane.device, self._data_dir)
-        self._running[task] = (lane, batch)
+        task = remote.remote(batch.trials, slot.device, self._data_dir)
+        self._running[task] = (slot, batch)
 
-    def wait(self) -> list[tuple[Lane, list[Result]]]:
-        """Wait for a task, and store what it returned."""
+    def wait(self) -> list[tuple[Slot, list[Result]]]:
         tasks, _ = self._ray.wait(list(self._running))
         ended = []
         for task in tasks:
-            lane, batch = self._running.pop(task)
-            results = self._results(task, lane, batch)
+            slot, batch = self._running.pop(task)
+            results = self._results(task, slot, batch)
             self._store.append(batch.file, results)
-            ended.append((lane, results))
+            ended.append((slot, results))
         return ended
 
     def close(self) -> None:
-        """Cancel what still runs and leave the cluster."""
         for task in self._running:
             self._ray.cancel(task, force=True)
         self._running.clear()
@@ -105,7 +81,7 @@ class RayEngine(Engine):
         address = os.environ.get("RAY_ADDRESS")
         if address is None:
             self._ray.init(
-                num_cpus=len(self._lanes),
+                num_cpus=len(self.slots),
                 include_dashboard=False,
                 object_store_memory=_OBJECT_STORE_BYTES,
                 **quiet,
@@ -119,15 +95,12 @@ class RayEngine(Engine):
                 f"is running ({error})."
             ) from error
 
-    def _results(self, task: Any, lane: Lane, batch: TrialBatch) -> list[Result]:
+    def _results(self, task: Any, slot: Slot, batch: TrialBatch) -> list[Result]:
         try:
             return [Result.from_line(line) for line in self._ray.get(task)]
         except self._ray.exceptions.RayError as error:
             text = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            return [
-                Result(trial=trial, error=text, device=lane.device, **circumstances())
-                for trial in batch.trials
-            ]
+            return [failed_result(trial, text, slot.device) for trial in batch.trials]
 
 
 def _lines(trials: tuple[Trial, ...], device: str, data_dir: Path | None) -> list[str]:

@@ -26,68 +26,45 @@ _Some = Annotated[list[_Kind], Meta(min_length=1)]
 
 
 class TrialBlock(Record, frozen=True, kw_only=True):
-    """Fits that share everything but what is listed: the product of all lists.
-
-    Attributes:
-        methods: Names.
-        backbones: Names of the networks, or of rows with ``variants``.
-        datasets: Names.
-        preset: Name of a preset that the parameters start from.
-        set: Further parameters of all.
-        vary: Lists of values, by the names of the parameters that take them.
-        variants: Networks that are tried for the row of a backbone; where a row is not
-            named, the network of its name alone.
-        noise: Numbers of false edges, or ``KIND:LEVEL`` of other noise.
-        split: Of all datasets instead of their own; ``"halves"`` leaves out the test
-            nodes and tests on half of the validation nodes.
-        seeds: Number of seeds, if it differs from the recipe's.
-        curves: Whether every step is recorded.
-        label: What sets these cells apart from others of the same method and place.
-        tuned_by: Name of a recipe, or its path, seen from the folder of the recipe that
-            this block is in. Of what it tried for a method, row and dataset, the
-            network and the varied parameters with the best mean accuracy are taken.
-        tuned_as: The method whose choice it is, if not the own one.
-        tuned_into: Name of the parameter that takes the choice as a dictionary, if not
-            the parameters of these names.
-    """
+    """Fits that share everything but what is listed: the product of all lists."""
 
     methods: _Some[Name]
-    backbones: _Some[Name]
+    backbones: _Some[Name]  # Names of networks, or of rows with ``variants``.
     datasets: _Some[Name]
-    preset: Name | None = None
-    set: dict[Key, Value] = msgspec.field(default_factory=dict)
+    preset: Name | None = None  # What the parameters start from.
+    set: dict[Key, Value] = msgspec.field(default_factory=dict)  # Further parameters.
+    # Lists of values, by the names of the parameters that take them.
     vary: dict[Key, _Some[Value]] = msgspec.field(default_factory=dict)
+    # Networks that are tried for the row of a backbone; where a row is not named, the
+    # network of its name alone.
     variants: dict[Name, _Some[Name]] = msgspec.field(default_factory=dict)
+    # Numbers of false edges, or ``KIND:LEVEL`` of other noise.
     noise: _Some[int | Name] = msgspec.field(default_factory=lambda: [0])
+    # Of all datasets instead of their own; ``"halves"`` leaves out the test nodes and
+    # tests on half of the validation nodes.
     split: Name | None = None
-    seeds: Count | None = None
-    curves: bool = False
-    label: Key = ""
+    seeds: Count | None = None  # If their number differs from the recipe's.
+    curves: bool = False  # Whether every step is recorded.
+    label: Key = ""  # Sets cells apart from others of the same method and place.
+    # Name of a recipe, or its path, seen from the folder of the recipe that this block
+    # is in. Of what it tried for a method, row and dataset, the network and the varied
+    # parameters with the best mean accuracy are taken.
     tuned_by: Annotated[str, Meta(min_length=1, max_length=4096)] | None = None
-    tuned_as: Name | None = None
+    tuned_as: Name | None = None  # The method whose choice it is, if not the own one.
+    # The parameter that takes the choice as a dictionary, if not those of these names.
     tuned_into: Name | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentRecipe:
-    """The fits of a table or figure.
+    """The fits of a table or figure."""
 
-    Attributes:
-        name: Of its file, and of the file of its results.
-        title: One line.
-        about: What it shows, in a few sentences.
-        seeds: Number of seeds of each cell, from 0 on.
-        shows_edges: Whether it is about what became of the edges.
-        parts: Names of recipes that belong to it, and are run after it.
-        blocks: What is fitted.
-    """
-
-    name: str
+    name: str  # Of its file, and of the file of its results.
     title: str
     about: str
-    seeds: int
-    shows_edges: bool
-    parts: tuple[str, ...]
+    seeds: int  # Number of seeds of each cell, from 0 on.
+    shows_edges: bool  # Whether it is about what became of the edges.
+    parts: tuple[str, ...]  # Recipes that belong to it, and are run after it.
     blocks: tuple[TrialBlock, ...]
 
     @property
@@ -102,11 +79,7 @@ def recipe_names() -> list[str]:
 
 
 def load_recipe(name_or_path: str) -> ExperimentRecipe:
-    """Read a recipe by its name, or one of the user's own by its path.
-
-    Raises:
-        InvalidInput: There is none, or it does not say what a recipe has to say.
-    """
+    """Read a recipe by its name, or one of the user's own by its path."""
     if name_or_path.endswith(".toml"):
         path = Path(name_or_path)
     else:
@@ -116,15 +89,7 @@ def load_recipe(name_or_path: str) -> ExperimentRecipe:
 
 
 def read_recipe(text: bytes, path: Path) -> ExperimentRecipe:
-    """Read the text of a recipe.
-
-    Args:
-        text: TOML.
-        path: Where it is from; names the recipe.
-
-    Raises:
-        InvalidInput: It does not say what a recipe has to say.
-    """
+    """Read TOML that is from a file, which names the recipe."""
     if len(os.fsencode(path.stem)) > _LONGEST_NAME:
         raise InvalidInput(
             f"{escaped(str(path))} given; expected a name of {_LONGEST_NAME} bytes at "
@@ -155,27 +120,18 @@ def read_recipe(text: bytes, path: Path) -> ExperimentRecipe:
 
 
 def require_few_trials(recipe: ExperimentRecipe, seeds: int | None = None) -> None:
-    """Raise if nobody could wait for all trials of a recipe, or even list them.
-
-    Args:
-        recipe: The recipe.
-        seeds: Number of seeds instead of the recipe's own.
-    """
-    number = sum(
-        _num_trials(one, seeds or one.seeds or recipe.seeds) for one in recipe.blocks
-    )
+    """Raise if nobody could wait for all trials of a recipe, or even list them."""
+    number = 0
+    for block in recipe.blocks:
+        networks = sum(len(block.variants.get(row, [row])) for row in block.backbones)
+        places = len(block.methods) * networks * len(block.datasets) * len(block.noise)
+        varied = prod(len(values) for values in block.vary.values())
+        number += places * varied * (seeds or block.seeds or recipe.seeds)
     if number > _MOST_TRIALS:
         raise InvalidInput(
             f"the recipe {escaped(recipe.name)} has {number:,} trials; expected "
             f"{_MOST_TRIALS:,} at most."
         )
-
-
-def _num_trials(block: TrialBlock, seeds: int) -> int:
-    """How many trials a block has at most, by the lengths of its lists."""
-    networks = sum(len(block.variants.get(row, [row])) for row in block.backbones)
-    places = len(block.methods) * networks * len(block.datasets) * len(block.noise)
-    return places * prod(len(values) for values in block.vary.values()) * seeds
 
 
 class _RecipeFile(Record, frozen=True, kw_only=True):

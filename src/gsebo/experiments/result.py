@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from gsebo.data import noise_spec
 from gsebo.errors import InvalidInput, escaped
 from gsebo.experiments.trial import Trial
-from gsebo.schema import Count, Key, Name, Record, Size, Text, Value
+from gsebo.schema import Count, Key, Name, Record, Share, Size, Text, Value
 
 BINS = tuple(number / 10 for number in range(21))
 """Edges of the bars of strength / start; a last bar has all that is above."""
@@ -21,18 +21,13 @@ GroupName = Literal["within", "between", "false"]
 
 
 class GroupOutcome(TypedDict):
-    """What became of a group of edges.
-
-    Attributes:
-        count: How many they are.
-        mean: Of strength / start, over those that had any at the start.
-        zero: How many have no strength left.
-        histogram: How many of those that had any are in each of the bars.
-    """
+    """What became of a group of edges."""
 
     count: Count
+    # Of strength / start, over those that had any at the start.
     mean: Annotated[float, Meta(ge=0, le=1e15)] | None
-    zero: Size
+    zero: Size  # How many have no strength left.
+    # How many of those that had any are in each of the bars.
     histogram: Annotated[list[Size], Meta(min_length=21, max_length=21)]
 
 
@@ -45,7 +40,6 @@ SCHEMA = 2
 :mod:`gsebo.experiments.migrate`."""
 
 Figure = Annotated[float, Meta(ge=-1e15, le=1e15)]
-Share = Annotated[float, Meta(ge=0, le=1)]
 Word = Annotated[str, Meta(max_length=200)]
 _Figures = Annotated[list[Figure], Meta(min_length=1)]
 
@@ -62,50 +56,29 @@ class Curves(TypedDict):
 
 
 class Result(Record, frozen=True, kw_only=True):
-    """The outcome of a trial, or why it has none.
-
-    Attributes:
-        trial: What was run.
-        error: What went wrong, if anything; then all figures are ``None``.
-        test_accuracy: Over the test nodes, from 0 to 1, at the step that was kept.
-        val_accuracy: Over the nodes that decided which step to keep, at that step.
-        val_loss: Mean cross-entropy over the same.
-        best_step: Number of the step that was kept.
-        outer_iterations: Number of steps that were made.
-        new_edges: Number of edges that the method added.
-        seconds: For the fit; of fits made together, the share of each.
-        peak_memory_bytes: Of the process or the GPU, of all fits made together.
-        together: Number of fits made at once.
-        all_parameters: Every parameter of the estimator, defaults included.
-        edges: What became of the edges within and between classes, one entry for each
-            layer or one for all, where the method learned a structure.
-        curves: Figures of each step by name, where the trial asked for them.
-        device: Where it ran.
-        processor: Model of the processor.
-        instructions: Vector instructions that torch computed with, such as ``"AVX2"``.
-        commit: Of the source, where that is a git checkout; with ``-dirty`` where files
-            were changed since.
-        versions: Of the libraries.
-        finished: When, in UTC.
-    """
+    """The outcome of a trial, or why it has none; then all figures are ``None``."""
 
     trial: Trial
     error: Text | None = None
-    test_accuracy: Share | None = None
+    test_accuracy: Share | None = None  # At the step that was kept.
+    # Over the nodes that decided which step to keep, at that step.
     val_accuracy: Share | None = None
     val_loss: Figure | None = None
     best_step: Count | None = None
     outer_iterations: Count | None = None
-    new_edges: Size | None = None
+    new_edges: Size | None = None  # Number of edges that the method added.
+    # For the fit; of fits made together, the share of each.
     seconds: Annotated[float, Meta(ge=0, le=1e9)] | None = None
-    peak_memory_bytes: Size | None = None
-    together: Count | None = None
-    all_parameters: dict[Key, Value] | None = None
+    peak_memory_bytes: Size | None = None  # Of all fits made together.
+    together: Count | None = None  # Number of fits made at once.
+    all_parameters: dict[Key, Value] | None = None  # Defaults included.
+    # One entry for each layer or one for all, where the method learned a structure.
     edges: list[EdgeGroups] | None = None
-    curves: Curves | None = None
+    curves: Curves | None = None  # Where the trial asked for them.
     device: Word = ""
     processor: Word | None = None
-    instructions: Word | None = None
+    instructions: Word | None = None  # That torch computed with, such as ``"AVX2"``.
+    # Of the source, if a git checkout; with ``-dirty`` where files were changed since.
     commit: Word | None = None
     versions: dict[Name, Word] = msgspec.field(default_factory=dict)
     finished: Word = msgspec.field(
@@ -136,11 +109,7 @@ class Result(Record, frozen=True, kw_only=True):
 
     @classmethod
     def from_line(cls, line: bytes | str) -> "Result":
-        """Read a line.
-
-        Raises:
-            InvalidInput: It is no result, or one of another schema or identity.
-        """
+        """Read a line; raise if it is no result, or of another schema or identity."""
         try:
             read = _LINES.decode(line)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Run what a recipe asks for and the store has not."""
+"""Run what a recipe asks for and the store has not, on any engine."""
 
 import math
 import time
@@ -6,26 +6,153 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import mean
-from typing import final
+from types import TracebackType
+from typing import Self, final
 
-from gsebo.experiments.engine import Engine, Lane, TrialBatch, Waiting
+from msgspec.structs import replace
+
 from gsebo.experiments.recipe import ExperimentRecipe
 from gsebo.experiments.result import Result
-from gsebo.experiments.selection import Selection
 from gsebo.experiments.store import Store
-from gsebo.experiments.survey import Stage, Survey, make_survey
-from gsebo.experiments.trial import Trial
+from gsebo.experiments.survey import Selection, Stage, Survey, make_survey
+from gsebo.experiments.trial import Trial, same_graph_for_all_seeds
 from gsebo.files import check_writable
+from gsebo.methods import METHODS
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place where one batch runs at a time."""
+
+    name: str  # No other slot has it.
+    device: str = "cpu"  # Or "cuda".
+    replicas: int = 1  # How many seeds of one cell are fitted at once, at most.
+
+
+@dataclass(frozen=True)
+class TrialBatch:
+    """What a worker gets at a time."""
+
+    file: str  # Of the store, that the results belong to.
+    trials: tuple[Trial, ...]  # If several, they differ by seeds that count up.
+    retry_failed: bool = False  # Whether those that failed meanwhile, or before, run.
+
+
+@final
+class TrialQueue:
+    """Trials that nobody has taken yet, in the order in which they are to be run.
+
+    Where one of the slots is a GPU, those on a CPU leave it the methods of dense
+    matrices.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        trials: Iterable[Trial],
+        slots: Iterable[Slot],
+        *,
+        retry_failed: bool = False,
+    ) -> None:
+        self._file = file
+        self._retry_failed = retry_failed
+        self._trials = {trial.key: trial for trial in trials}
+        self._has_gpu = any(slot.device == "cuda" for slot in slots)
+
+    def __len__(self) -> int:
+        return len(self._trials)
+
+    def take(self, slot: Slot) -> TrialBatch | None:
+        """Take the next trial, with others that can be fitted at the same time.
+
+        Returns:
+            ``None`` where nothing is left for such a slot.
+        """
+        first = self._next(slot)
+        if first is None:
+            return None
+        trials = self._companions(first, slot.replicas)
+        for trial in trials:
+            del self._trials[trial.key]
+        return TrialBatch(self._file, tuple(trials), self._retry_failed)
+
+    def _next(self, slot: Slot) -> Trial | None:
+        dense = (one for one in self._trials.values() if is_dense(one))
+        other = (one for one in self._trials.values() if not is_dense(one))
+        if slot.device == "cuda":
+            return next(dense, None) or next(other, None)
+        return next(other if self._has_gpu else iter(self._trials.values()), None)
+
+    def _companions(self, trial: Trial, number: int) -> list[Trial]:
+        if trial.curves or not same_graph_for_all_seeds(trial):
+            return [trial]
+
+        def waiting(seed: int) -> bool:
+            return replace(trial, seed=seed).key in self._trials
+
+        lowest = trial.seed
+        while trial.seed - lowest < number - 1 and waiting(lowest - 1):
+            lowest -= 1
+        end = trial.seed + 1
+        while end - lowest < number and waiting(end):
+            end += 1
+        return [replace(trial, seed=seed) for seed in range(lowest, end)]
+
+
+def is_dense(trial: Trial) -> bool:
+    """Whether a GPU should run this trial, if there is one."""
+    return METHODS[trial.method].dense
+
+
+class Engine(ABC):
+    """Runs one batch in each of its slots, and sees to it that results are stored.
+
+    It is entered before the first batch and left after the last one, or when the run is
+    given up: then whatever still runs is ended. Datasets are looked for in ``data_dir``
+    first.
+    """
+
+    def __init__(
+        self, store: Store, slots: Sequence[Slot], data_dir: Path | None = None
+    ) -> None:
+        self.slots = tuple(slots)
+        self._store = store
+        self._data_dir = data_dir
+
+    @abstractmethod
+    def start(self, slot: Slot, batch: TrialBatch) -> None:
+        """Begin with a batch in a slot where none is running."""
+
+    @abstractmethod
+    def wait(self) -> list[tuple[Slot, list[Result]]]:
+        """Wait until a batch ends; return its results, which are stored by then."""
+
+    @abstractmethod
+    def open(self) -> None:
+        """Get ready for the first batch."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End everything that is still there."""
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
 
 
 @final
 class Durations:
-    """Seconds of finished trials.
-
-    Args:
-        results: What is known at the beginning.
-    """
+    """Seconds of finished trials."""
 
     def __init__(self, results: Iterable[Result] = ()) -> None:
         self._seconds: dict[str, list[float]] = defaultdict(list)
@@ -35,15 +162,14 @@ class Durations:
     def add(self, result: Result) -> None:
         """Learn from one more; a failure tells nothing."""
         if result.ok and result.seconds is not None:
-            for name in _names(result.trial):
+            for name in self._names(result.trial):
                 self._seconds[name].append(result.seconds)
 
     def of(self, trial: Trial) -> float | None:
         """Mean of the same trial with other seeds, else of similar ones, if any."""
-        for name in _names(trial):
-            if name in self._seconds:
-                return mean(self._seconds[name])
-        return None
+        known = (self._seconds[n] for n in self._names(trial) if n in self._seconds)
+        found = next(known, None)
+        return None if found is None else mean(found)
 
     def longest_first(self, trials: Iterable[Trial]) -> list[Trial]:
         """Order trials so that no long one is left for the end.
@@ -58,93 +184,52 @@ class Durations:
         return sorted(trials, key=negative)
 
     def left(self, trials: Sequence[Trial], workers: int) -> float | None:
-        """Seconds until these are done, if there is anything to judge by.
-
-        Args:
-            trials: What is not done yet.
-            workers: How many work on it at once.
-        """
-        guesses = [self.of(trial) for trial in trials]
-        known = [guess for guess in guesses if guess is not None]
+        """Seconds until some workers are done, if there is anything to judge by."""
+        estimates = [self.of(trial) for trial in trials]
+        known = [one for one in estimates if one is not None]
         if not known:
-            return None if guesses else 0.0
+            return None if estimates else 0.0
         usual = mean(known)
-        return sum(usual if one is None else one for one in guesses) / workers
+        return sum(usual if one is None else one for one in estimates) / workers
 
-
-def _names(trial: Trial) -> tuple[str, str]:
-    """What a trial shares with similar ones, the most similar first."""
-    return trial.without_seed, f"{trial.method} {trial.backbone} {trial.dataset}"
+    @staticmethod
+    def _names(trial: Trial) -> tuple[str, str]:
+        """What a trial shares with similar ones, the most similar first."""
+        return trial.without_seed, f"{trial.method} {trial.backbone} {trial.dataset}"
 
 
 class RunWatcher(ABC):
-    """Shows a run; takes no part in it."""
+    """Shows a run; takes no part in it.
+
+    ``left`` are the seconds until the end of the stage, if there is anything to judge
+    by.
+    """
 
     @abstractmethod
     def stage_begins(
-        self, stage: Stage, number: int, lanes: Sequence[Lane], left: float | None
+        self, stage: Stage, number: int, slots: Sequence[Slot], left: float | None
     ) -> None:
-        """Another stage is to be run.
-
-        Args:
-            stage: The stage.
-            number: How many of its trials are run now.
-            lanes: Where.
-            left: Seconds until its end, if there is anything to judge by.
-        """
+        """Another stage is to be run, so many of its trials now."""
 
     @abstractmethod
-    def batch_begins(self, lane: Lane, batch: TrialBatch) -> None:
-        """A batch begins to run in a lane."""
+    def batch_begins(self, slot: Slot, batch: TrialBatch) -> None:
+        """A batch begins to run in a slot."""
 
     @abstractmethod
     def batch_ends(
-        self, lane: Lane, results: Sequence[Result], left: float | None
+        self, slot: Slot, results: Sequence[Result], left: float | None
     ) -> None:
-        """The batch of a lane has ended.
-
-        Args:
-            lane: The lane.
-            results: What came out; they are stored.
-            left: Seconds until the end of the stage.
-        """
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is to be run.
-
-    Attributes:
-        recipe: The recipe.
-        seeds: Number of seeds instead of the recipe's own.
-        selection: What is wanted of the recipe, if not everything.
-        limit: How many trials are run at most.
-        retry_failed: Whether trials that failed earlier are run once more.
-    """
-
-    recipe: ExperimentRecipe
-    seeds: int | None = None
-    selection: Selection | None = None
-    limit: int | None = None
-    retry_failed: bool = False
+        """The batch of a slot has ended; its results are stored."""
 
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """What a run did.
-
-    Attributes:
-        recipe: Name of the recipe.
-        before: How it stood before.
-        after: How it stands now.
-        results: Of the trials that were run.
-        seconds: How long it took.
-    """
+    """What a run did, and how the recipe stood before and stands now."""
 
     recipe: str
     before: Survey
     after: Survey
-    results: tuple[Result, ...]
+    results: tuple[Result, ...]  # Of the trials that were run.
     seconds: float
 
     @property
@@ -155,106 +240,108 @@ class RunOutcome:
 
 @final
 class Runner:
-    """Runs a request: searches first, then the recipe, batch by batch.
+    """Runs a recipe: searches first, then its own trials, batch by batch.
 
     Args:
-        request: What to run.
+        recipe: What to run.
         store: What is known, and where results go.
         engine: Runs batches; is entered only if there is something to run.
         watcher: Is told how it goes on.
+        seeds: Number of seeds instead of the recipe's own.
+        selection: What is wanted of the recipe, if not everything.
+        limit: How many trials are run at most.
+        retry_failed: Whether trials that failed earlier are run once more.
     """
 
     def __init__(
-        self, request: Request, store: Store, engine: Engine, watcher: RunWatcher
+        self,
+        recipe: ExperimentRecipe,
+        store: Store,
+        engine: Engine,
+        watcher: RunWatcher,
+        *,
+        seeds: int | None = None,
+        selection: Selection | None = None,
+        limit: int | None = None,
+        retry_failed: bool = False,
     ) -> None:
-        self._request = request
+        self._recipe = recipe
         self._store = store
         self._engine = engine
         self._watcher = watcher
+        self._seeds = seeds
+        self._selection = selection
+        self._limit = limit
+        self._retry_failed = retry_failed
         self._ran: dict[str, Result] = {}
-
-    def run(self) -> RunOutcome:
-        """Run until nothing is missing or the limit is reached."""
-        begun = time.perf_counter()
-        before = self.survey()
-        if before.stage.missing:
-            check_writable(self._store.folder)
-            with self._engine:
-                self._run_stages(before)
-        seconds = round(time.perf_counter() - begun, 3)
-        return RunOutcome(
-            recipe=self._request.recipe.name,
-            before=before,
-            after=self.survey(),
-            results=tuple(self._ran.values()),
-            seconds=seconds,
-        )
-
-    def survey(self) -> Survey:
-        """See where the recipe stands now."""
-        request = self._request
-        return make_survey(
-            request.recipe,
-            self._known(),
-            seeds=request.seeds,
-            selection=request.selection,
-        )
 
     @property
     def trials_run(self) -> int:
         """How many trials were run so far."""
         return len(self._ran)
 
-    def _known(self) -> Mapping[str, Result]:
-        """What is stored, but failures that are to be run once more."""
-        stored = self._store.results()
-        if not self._request.retry_failed:
-            return stored
-        return {
-            key: result
-            for key, result in stored.items()
-            if result.ok or key in self._ran
-        }
+    def run(self) -> RunOutcome:
+        """Run until nothing is missing or the limit is reached."""
+        begun = time.perf_counter()
+        before = survey = self._survey()
+        if before.stage.missing:
+            check_writable(self._store.folder)
+            with self._engine:
+                while survey.stage.missing and self._allowed() != 0:
+                    self._run_stage(survey.stage)
+                    survey = self._survey()
+        seconds = round(time.perf_counter() - begun, 3)
+        return RunOutcome(
+            recipe=self._recipe.name,
+            before=before,
+            after=self._survey(),
+            results=tuple(self._ran.values()),
+            seconds=seconds,
+        )
 
-    def _run_stages(self, survey: Survey) -> None:
-        while survey.stage.missing and self._allowed() != 0:
-            self._run_stage(survey.stage)
-            survey = self.survey()
+    def _survey(self) -> Survey:
+        """See where the recipe stands now."""
+        known: Mapping[str, Result] = self._store.results()
+        if self._retry_failed:
+            known = {k: one for k, one in known.items() if one.ok or k in self._ran}
+        return make_survey(
+            self._recipe, known, seeds=self._seeds, selection=self._selection
+        )
 
     def _allowed(self) -> int | None:
         """How many more trials may be run; ``None`` for any number."""
-        limit = self._request.limit
-        return None if limit is None else limit - len(self._ran)
+        return None if self._limit is None else self._limit - len(self._ran)
 
     def _run_stage(self, stage: Stage) -> None:
-        lanes = self._engine.lanes
+        slots = self._engine.slots
         durations = Durations(self._store.results().values())
         trials = durations.longest_first(stage.missing)[: self._allowed()]
-        again = self._request.retry_failed
-        waiting = Waiting(stage.recipe.name, trials, lanes, again=again)
-        left = durations.left(trials, len(lanes))
-        self._watcher.stage_begins(stage, len(trials), lanes, left)
+        queue = TrialQueue(
+            stage.recipe.name, trials, slots, retry_failed=self._retry_failed
+        )
+        left = durations.left(trials, len(slots))
+        self._watcher.stage_begins(stage, len(trials), slots, left)
         unfinished = {trial.key: trial for trial in trials}
-        idle = list(lanes)
+        idle = list(slots)
         while unfinished:
-            idle = self._start_all(idle, waiting)
-            for lane, results in self._engine.wait():
-                idle.append(lane)
+            idle = self._start_all(idle, queue)
+            for slot, results in self._engine.wait():
+                idle.append(slot)
                 for result in results:
                     self._ran[result.key] = result
                     del unfinished[result.key]
                     durations.add(result)
-                left = durations.left(list(unfinished.values()), len(lanes))
-                self._watcher.batch_ends(lane, results, left)
+                left = durations.left(list(unfinished.values()), len(slots))
+                self._watcher.batch_ends(slot, results, left)
 
-    def _start_all(self, idle: list[Lane], waiting: Waiting) -> list[Lane]:
-        """Give a batch to each idle lane; return those for which nothing is left."""
+    def _start_all(self, idle: list[Slot], queue: TrialQueue) -> list[Slot]:
+        """Give a batch to each idle slot; return those for which nothing is left."""
         rest = []
-        for lane in idle:
-            batch = waiting.take(lane)
+        for slot in idle:
+            batch = queue.take(slot)
             if batch is None:
-                rest.append(lane)
+                rest.append(slot)
             else:
-                self._engine.start(lane, batch)
-                self._watcher.batch_begins(lane, batch)
+                self._engine.start(slot, batch)
+                self._watcher.batch_begins(slot, batch)
         return rest

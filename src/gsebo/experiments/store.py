@@ -23,34 +23,21 @@ _TAIL = 256
 
 @dataclass(frozen=True)
 class StoredLine:
-    """One line of a file.
-
-    Attributes:
-        path: The file.
-        number: Of the line, from 1.
-        result: What it says, or ``None`` where it cannot be read.
-        problem: Why not.
-    """
+    """One line of a file."""
 
     path: Path
-    number: int
-    result: Result | None
-    problem: str | None = None
+    number: int  # From 1.
+    result: Result | None  # ``None`` where it cannot be read.
+    problem: str | None = None  # Why not.
 
 
 @dataclass(frozen=True)
 class _Mark:
-    """How far a file was read.
+    """How far a file was read."""
 
-    Attributes:
-        inode: Of the file; one that replaces it has another.
-        end: Number of bytes.
-        tail: The last of them.
-    """
-
-    inode: int
-    end: int
-    tail: bytes
+    inode: int  # A file that replaces this one has another.
+    end: int  # Number of bytes.
+    tail: bytes  # The last of them.
 
     @classmethod
     def at(cls, path: Path, end: int) -> "_Mark":
@@ -67,13 +54,10 @@ class _Mark:
 
 @final
 class Store:
-    """All results of a folder.
+    """All results of a folder, which need not exist.
 
     A trial counts as stored wherever in the folder its line is. Of several lines of one
     trial the first that came to its end counts, else the last failure.
-
-    Args:
-        folder: Where the files are; need not exist.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -82,26 +66,15 @@ class Store:
         self._known: dict[str, Result] = {}
 
     def results(self) -> dict[str, Result]:
-        """Every result by the key of its trial.
-
-        Raises:
-            InvalidInput: A line cannot be read.
-        """
+        """Every result by the key of its trial; raises if a line cannot be read."""
         self._read_news()
         return dict(self._known)
 
     def append(self, name: str, results: Iterable[Result]) -> list[Result]:
-        """Add results to a file, but what is known already.
+        """Add results to a file, but what is known already; return what was added.
 
         Of a trial that came to its end nothing else is ever added, and a failure only
-        if it is another one.
-
-        Args:
-            name: Of the file, without its suffix.
-            results: What to add.
-
-        Returns:
-            Those that were added.
+        if it is another one. The name of the file has no suffix here.
         """
         path = self.folder / f"{name}{_SUFFIX}"
         with self.lock():
@@ -110,7 +83,11 @@ class Store:
             fresh = list(news.values())
             text = "".join(f"{one.line()}\n" for one in fresh)
             try:
-                _append(path, text.encode("utf-8"))
+                with path.open("ab") as file:
+                    _drop_unfinished_line(path)
+                    file.write(text.encode("utf-8"))
+                    file.flush()
+                    os.fsync(file.fileno())
             except OSError as error:
                 raise InvalidInput(_cannot_write(path, error)) from error
             self._read_news()
@@ -127,14 +104,9 @@ class Store:
         return [path for path in self.paths() if self.texts(path)[-1]]
 
     def rewrite(self, path: Path, *, without: Collection[int]) -> None:
-        """Write a file anew, as a whole and byte by byte as it was.
+        """Write a file anew without some lines, byte by byte as it was otherwise.
 
-        The caller holds the lock.
-
-        Args:
-            path: A file of the folder.
-            without: Numbers of the lines to leave out; a last line that has no end is
-                left out too.
+        A last line that has no end is left out too. The caller holds the lock.
         """
         lines = self.texts(path)[:-1]
         kept = [line for number, line in enumerate(lines, 1) if number not in without]
@@ -225,14 +197,6 @@ def _parse(path: Path, number: int, text: bytes) -> StoredLine:
         return StoredLine(path, number, Result.from_line(text))
     except InvalidInput as error:
         return StoredLine(path, number, None, str(error))
-
-
-def _append(path: Path, text: bytes) -> None:
-    with path.open("ab") as file:
-        _drop_unfinished_line(path)
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _cannot_write(path: Path, error: OSError) -> str:

@@ -1,102 +1,140 @@
-"""Where a recipe stands, and what is to be run next."""
+"""Where a recipe stands, what is to be run next, and which of it is wanted."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 
+from msgspec import structs
+
+from gsebo.data import DATASETS
 from gsebo.errors import InvalidInput
-from gsebo.experiments.expand import Cell, Planned, block_trials, places
-from gsebo.experiments.recipe import ExperimentRecipe, load_recipe, require_few_trials
+from gsebo.experiments.plan import Planned, RecipePlan, Tuning, make_plan
+from gsebo.experiments.recipe import (
+    ExperimentRecipe,
+    TrialBlock,
+    load_recipe,
+    require_few_trials,
+)
 from gsebo.experiments.result import Result
-from gsebo.experiments.selection import Selection
 from gsebo.experiments.trial import Trial
-from gsebo.experiments.tuning import SearchChoice, Tuning
+from gsebo.lookup import own_name
+from gsebo.methods import METHODS
+
+_KEYS = ("method", "backbone", "dataset", "noise", "seed")
 
 
 @dataclass(frozen=True)
-class RecipePlan:
-    """What a recipe asks for.
+class Selection:
+    """Trials that have one of the wanted values of each key of ``--only``.
 
-    Attributes:
-        trials: All trials that are known already, in the recipe's order.
-        choices: What was chosen on validation, by the cell without noise, with
-            the block's label as its setting.
-        first: Trials of searches that have to be run before the rest is known.
-        hopeless: Places without a choice, because every candidate failed; in words.
+    A key that is not there is not asked for.
     """
 
-    trials: tuple[Planned, ...]
-    choices: dict[Cell, SearchChoice]
-    first: tuple[Planned, ...]
-    hopeless: tuple[str, ...] = ()
+    wanted: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
-    def cells(self) -> dict[Cell, list[Trial]]:
-        """The trials of each cell, in the recipe's order."""
-        found: dict[Cell, list[Trial]] = {}
-        for planned in self.trials:
-            found.setdefault(planned.cell, []).append(planned.trial)
-        return found
+    def __str__(self) -> str:
+        parts = (f"{key}={','.join(sorted(v))}" for key, v in self.wanted.items())
+        return " ".join(parts)
+
+    def narrowed(self, recipe: ExperimentRecipe) -> ExperimentRecipe:
+        """Leave out of a recipe what cannot be wanted, so that no search is needed.
+
+        Which network is in a row may depend on a search: more rows than are wanted
+        may be left.
+        """
+        blocks = (self._narrowed_block(block) for block in recipe.blocks)
+        kept = tuple(
+            block
+            for block in blocks
+            if block.methods and block.backbones and block.datasets and block.noise
+        )
+        return replace(recipe, blocks=kept)
+
+    def matches(self, planned: Planned) -> bool:
+        """Whether a trial is wanted."""
+        trial, row = planned.trial, planned.cell.row
+        return (
+            self._has("method", trial.method)
+            and self._has("backbone", row, trial.backbone)
+            and self._has("dataset", trial.dataset)
+            and self._has("noise", str(trial.noise))
+            and self._has("seed", str(trial.seed))
+        )
+
+    def _narrowed_block(self, block: TrialBlock) -> TrialBlock:
+        rows = block.backbones
+        return structs.replace(
+            block,
+            methods=[m for m in block.methods if self._has("method", _method(m))],
+            backbones=[
+                row
+                for row in rows
+                if self._has("backbone", row, *_networks(block, row))
+            ],
+            datasets=[d for d in block.datasets if self._has("dataset", _dataset(d))],
+            noise=[one for one in block.noise if self._has("noise", str(one))],
+        )
+
+    def _has(self, key: str, *values: str) -> bool:
+        return key not in self.wanted or not self.wanted[key].isdisjoint(values)
 
 
-def make_plan(
-    recipe: ExperimentRecipe, tuning: Tuning, *, seeds: int | None = None
-) -> RecipePlan:
-    """Write out all trials of a recipe.
-
-    Args:
-        recipe: The recipe.
-        tuning: Answers what a search chose.
-        seeds: Number of seeds instead of the recipe's own; a search keeps its own.
-
-    Raises:
-        InvalidInput: A name is unknown, or there are too many trials.
-    """
+def select(
+    recipe: ExperimentRecipe, texts: Iterable[str], seeds: int | None = None
+) -> Selection:
+    """Read what is wanted of a recipe: ``KEY=VALUE`` or ``KEY=VALUE,VALUE`` each."""
     require_few_trials(recipe, seeds)
-    trials: dict[tuple[Cell, str], Planned] = {}
-    choices: dict[Cell, SearchChoice] = {}
-    first: dict[str, Planned] = {}
-    hopeless: list[str] = []
+    known = _values(recipe, seeds)
+    wanted: dict[str, frozenset[str]] = {}
+    for text in texts:
+        name, _, values = text.partition("=")
+        names = [one.strip() for one in values.split(",") if one.strip()]
+        if not names:
+            raise InvalidInput(
+                f"--only {text} given; expected KEY=VALUE, such as method=gsebo."
+            )
+        key = own_name("key of --only", name, known)
+        kind = f"{key} of the recipe {recipe.name}"
+        found = {own_name(kind, one, known[key]) for one in names}
+        wanted[key] = wanted.get(key, frozenset()) | found
+    return Selection(wanted)
+
+
+def _values(recipe: ExperimentRecipe, seeds: int | None) -> dict[str, dict[str, None]]:
+    """Everything that a recipe has, by the key that it is asked for with."""
+    known: dict[str, dict[str, None]] = {key: {} for key in _KEYS}
     for block in recipe.blocks:
-        number = (block.seeds or recipe.seeds) if seeds is None else seeds
-        for method, row, dataset in places(block):
-            taken = None
-            if block.tuned_by is not None:
-                choice = tuning.choice(
-                    block.tuned_by, block.tuned_as or method, row, dataset
-                )
-                if choice.missing:
-                    first |= {one.trial.key: one for one in choice.missing}
-                    continue
-                if not choice.tried:
-                    where = f"{method} on {row} and {dataset}"
-                    search = f"every candidate of the search {block.tuned_by}"
-                    hopeless.append(f"{search} for {where} failed.")
-                    continue
-                choices[Cell(method, row, dataset, setting=block.label)] = choice
-                taken = choice.taken
-            for one in block_trials(block, method, row, dataset, number, taken):
-                trials.setdefault((one.cell, one.trial.key), one)
-    return RecipePlan(
-        trials=tuple(trials.values()),
-        choices=choices,
-        first=tuple(first.values()),
-        hopeless=tuple(hopeless),
-    )
+        number = seeds or block.seeds or recipe.seeds
+        rows = block.backbones
+        networks = [name for row in rows for name in sorted(_networks(block, row))]
+        known["method"] |= dict.fromkeys(map(_method, block.methods))
+        known["backbone"] |= dict.fromkeys([*rows, *networks])
+        known["dataset"] |= dict.fromkeys(map(_dataset, block.datasets))
+        known["noise"] |= dict.fromkeys(map(str, block.noise))
+        known["seed"] |= dict.fromkeys(map(str, range(number)))
+    return known
+
+
+def _networks(block: TrialBlock, row: str) -> set[str]:
+    """The networks that may be in a row, by the search if there is one."""
+    blocks = load_recipe(block.tuned_by).blocks if block.tuned_by else (block,)
+    return {name for one in blocks for name in one.variants.get(row, [row])}
+
+
+_method = partial(own_name, "method", choices=METHODS)
+_dataset = partial(own_name, "dataset", choices=DATASETS)
 
 
 @dataclass(frozen=True)
 class Stage:
     """Trials of one recipe that can be run in any order.
 
-    Attributes:
-        recipe: Whose trials they are: the recipe that was asked for, or a search that
-            it waits for.
-        planned: All trials, those with a result included.
-        results: What is known, by the key of the trial.
+    The recipe is the one that was asked for, or a search that it waits for.
     """
 
     recipe: ExperimentRecipe
-    planned: tuple[Planned, ...]
-    results: Mapping[str, Result]
+    planned: tuple[Planned, ...]  # All trials, those with a result included.
+    results: Mapping[str, Result]  # What is known, by the key of the trial.
 
     @property
     def missing(self) -> list[Trial]:
@@ -107,24 +145,16 @@ class Stage:
 
 @dataclass(frozen=True)
 class Survey:
-    """What is known of a recipe at some moment.
+    """What is known of a recipe at some moment."""
 
-    Attributes:
-        planned: Number of its trials that are known already.
-        stored: Number of those that came to their end.
-        failed: Those that failed.
-        missing: Number of trials without a result, as far as they are known: those of
-            a search that is to be run first count, those that depend on it do not.
-        hopeless: What cannot be run because every candidate of a search failed.
-        stage: What comes next.
-    """
-
-    planned: int
-    stored: int
+    planned: int  # Number of its trials that are known already.
+    stored: int  # Number of those that came to their end.
     failed: tuple[Result, ...]
+    # Number of trials without a result, as far as they are known: those of a search
+    # that is to be run first count, those that depend on it do not.
     missing: int
-    hopeless: tuple[str, ...]
-    stage: Stage
+    hopeless: tuple[str, ...]  # Where every candidate of a search failed.
+    stage: Stage  # What comes next.
 
 
 def make_survey(
@@ -134,16 +164,13 @@ def make_survey(
     seeds: int | None = None,
     selection: Selection | None = None,
 ) -> Survey:
-    """Look at what is there.
+    """See which trials of a recipe have a result.
 
     Args:
         recipe: The recipe.
         results: What is known, by the key of the trial.
         seeds: Number of seeds instead of the recipe's own.
         selection: What is wanted of the recipe, if not everything.
-
-    Raises:
-        InvalidInput: The recipe has nothing that is wanted.
     """
     selection = selection or Selection()
     wanted = selection.narrowed(recipe)

@@ -19,26 +19,18 @@ class Trial(Record, frozen=True, dict=True):
     """Everything that the outcome of a fit depends on.
 
     Where it runs is not part of it: a fit on another device is the same to rounding.
-
-    Attributes:
-        method: Name of the method.
-        backbone: Name of the network.
-        dataset: Name of the graph.
-        split: Name of the split.
-        seed: Of the weights, of the noise, and of a split that is drawn.
-        noise: Number of false edges that are added, or ``KIND:LEVEL`` of other noise.
-        parameters: What differs from the constructor's defaults.
-        curves: Whether every step is recorded, with its test accuracy.
     """
 
     method: Name
     backbone: Name
     dataset: Name
     split: Name
-    seed: Seed
+    seed: Seed  # Of the weights, of the noise, and of a split that is drawn.
+    # Number of false edges that are added, or ``KIND:LEVEL`` of other noise.
     noise: Annotated[int, Meta(ge=0, le=10**15)] | Name = 0
+    # What differs from the constructor's defaults.
     parameters: dict[Key, Value] = msgspec.field(default_factory=dict)
-    curves: bool = False
+    curves: bool = False  # Whether every step is recorded, with its test accuracy.
 
     @cached_property
     def key(self) -> str:
@@ -68,13 +60,10 @@ _PARTS = ("unseen", "seen")
 
 
 def full_split_name(dataset: str, split: str | None) -> str:
-    """Name of a split with everything that it depends on spelt out.
+    """Name of a split of a dataset with everything that it depends on spelt out.
 
-    Args:
-        dataset: Name of a registered dataset.
-        split: ``None`` for the dataset's own, or ``"halves"`` for its own with
-            validation halved, or ``"unseen:20"`` or ``"seen:20"`` for a part of its own
-            test nodes, or the name of any split.
+    ``None`` is the dataset's own, ``"halves"`` its own with validation halved,
+    ``"unseen:20"`` or ``"seen:20"`` a part of its own test nodes.
     """
     own = lookup("dataset", dataset, DATASETS).default_split
     if split is None:

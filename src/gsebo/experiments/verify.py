@@ -1,4 +1,9 @@
-"""Whether stored results are whole, and still say what they said."""
+"""Whether stored results are whole, still say what they said, and are up to date.
+
+Schema 1 knew one outer step of GSEBO, the paper's, and had no name for it. Since it has
+one, and another step is the default, every trial that GSEBO was fitted in says so: its
+identity changes, what it stands for does not.
+"""
 
 import json
 from collections import defaultdict
@@ -8,34 +13,37 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gsebo.experiments.expand import default_parameters
-from gsebo.experiments.result import Result
+from msgspec.structs import replace
+
+from gsebo.errors import InvalidInput
+from gsebo.experiments.plan import default_parameters
+from gsebo.experiments.result import SCHEMA, Result
 from gsebo.experiments.store import Store, StoredLine
+from gsebo.experiments.trial import Trial
 from gsebo.methods import METHODS
+from gsebo.schema import Key, Value, json_as, plain_as
+
+_OLD = 1
+_STEP = {"outer_step": "paper"}
+_WHAT = ("the line", "a result")
+_Parameters = dict[Key, Value]
 
 
 @dataclass(frozen=True)
 class FileReport:
     """What a file of results is like.
 
-    Attributes:
-        path: The file.
-        lines: Number of whole lines.
-        ok: Number of trials that came to their end, each counted where it is kept.
-        failed: Number of trials that failed, likewise.
-        duplicates: Numbers of the lines that say nothing, because another line has
-            what counts for the same trial.
-        unfinished: Whether the last line has no end.
-        problems: What else is wrong, with the number of the line; nothing of this is
-            ever put right without being looked at.
+    Nothing of the problems, which name the lines, is ever put right without being
+    looked at.
     """
 
     path: Path
-    lines: int
-    ok: int
-    failed: int
+    lines: int  # Number of whole lines.
+    ok: int  # Number of trials that came to their end, each counted where it is kept.
+    failed: int  # Number of trials that failed, likewise.
+    # Numbers of the lines that say nothing: another has what counts for the same trial.
     duplicates: tuple[int, ...]
-    unfinished: bool
+    unfinished: bool  # Whether the last line has no end.
     problems: tuple[str, ...]
 
     @property
@@ -147,3 +155,75 @@ def _defaults(method: str) -> dict[str, Any]:
     """Today's defaults, as they come back from a line of JSON."""
     defaults: dict[str, Any] = json.loads(json.dumps(dict(default_parameters(method))))
     return defaults
+
+
+# --- lines of an older schema --------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Migration:
+    """What became of a file."""
+
+    path: Path
+    lines: int
+    migrated: int = 0  # How many lines were of the older schema and are not any more.
+    renamed: int = 0  # How many of those say more of their trial now.
+    problem: str | None = None  # Why the file was left as it is, if it was.
+
+
+def migrate(store: Store) -> list[Migration]:
+    """Bring all files of a folder up to date, each as a whole or not at all."""
+    if not store.paths():
+        return []
+    with store.lock():
+        return [_migrate_file(store, path) for path in store.paths()]
+
+
+def _migrate_file(store: Store, path: Path) -> Migration:
+    *lines, rest = store.texts(path)
+    if rest:
+        problem = "the last line is half-written; `gsebo results verify --fix` takes it"
+        return Migration(path, len(lines), problem=f"{problem} away.")
+    fresh: list[bytes] = []
+    for number, line in enumerate(lines, 1):
+        try:
+            fresh.append(migrated_line(line))
+        except InvalidInput as error:
+            problem = f"line {number} is no result: {error}"
+            return Migration(path, len(lines), problem=problem)
+    changed = [(old, new) for old, new in zip(lines, fresh, strict=True) if old != new]
+    if changed:
+        store.replace(path, fresh)
+    renamed = sum(json.loads(a)["id"] != json.loads(b)["id"] for a, b in changed)
+    return Migration(path, len(lines), len(changed), renamed)
+
+
+def migrated_line(line: bytes) -> bytes:
+    """Bring one line up to date; one of today's stays as it is."""
+    content = json_as(dict[Key, Any], line, *_WHAT)
+    schema = content.get("schema")
+    if type(schema) is not int or schema != _OLD:
+        Result.from_line(line)
+        return line
+    trial = plain_as(Trial, content.get("trial"), *_WHAT)
+    if content.get("id") != trial.key:
+        raise InvalidInput(f"id {content.get('id')!r} given; expected {trial.key!r}.")
+    trial = replace(trial, parameters=_named(trial.method, trial.parameters))
+    content |= {"schema": SCHEMA, "id": trial.key, "trial": trial.to_json()}
+    if (given := content.get("all_parameters")) is not None:
+        everything = plain_as(_Parameters, given, *_WHAT)
+        content["all_parameters"] = _named(trial.method, everything)
+    fresh = json.dumps(content, allow_nan=False).encode("ascii")
+    Result.from_line(fresh)
+    return fresh
+
+
+def _named(method: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Parameters with the name of the step that a fit had, where GSEBO was fitted."""
+    more: dict[str, Any] = {}
+    options = plain_as(_Parameters, parameters.get("method_options") or {}, *_WHAT)
+    if method in ("gsebo", "auto"):
+        more = _STEP
+    elif method == "retrain" and parameters.get("method", "gsebo") == "gsebo":
+        more = {"method_options": dict(sorted({**options, **_STEP}.items()))}
+    return dict(sorted({**parameters, **more}.items())) if more else parameters

@@ -19,7 +19,7 @@ from gsebo.experiments import (
     Tuning,
     make_plan,
 )
-from gsebo.experiments.expand import places
+from gsebo.experiments.plan import places
 from gsebo.experiments.result import GroupName
 
 Levels = Mapping[str, tuple[NoiseSpec, ...]]

@@ -7,7 +7,7 @@ from markupsafe import Markup, escape
 
 from gsebo.data import level_in_words, noise_parts
 from gsebo.experiments import Cell
-from gsebo.experiments.expand import setting_in_words
+from gsebo.experiments.plan import setting_in_words
 from gsebo.report.evidence import Evidence, Outline, Summary
 from gsebo.report.figures.drawing import Tags
 from gsebo.report.formats import Style

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Cell, TrialBlock
-from gsebo.experiments.expand import places, setting_in_words
-from gsebo.experiments.tuning import ScoredCandidate
+from gsebo.experiments.plan import ScoredCandidate, places, setting_in_words
 from gsebo.report.evidence import Evidence
 from gsebo.report.tables.table import ColumnGroup, Content, Sheet, Value, lay_out
 

@@ -8,7 +8,7 @@ from statistics import mean
 import numpy as np
 
 from gsebo.experiments import Candidate, Cell
-from gsebo.experiments.expand import block_trials, places
+from gsebo.experiments.plan import block_trials, places
 from gsebo.report.evidence import Evidence, Summary
 from gsebo.report.names import published_figure
 

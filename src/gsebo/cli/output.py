@@ -2,10 +2,11 @@
 
 import json
 import sys
+import threading
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TextIO, final
+from typing import TYPE_CHECKING, Any, final
 
 from rich import box
 from rich.console import Console
@@ -13,10 +14,14 @@ from rich.table import Table
 
 from gsebo.errors import InputWarning, escaped, escaped_json
 
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
 # Wide enough that no table is cut when the output is a file or a pipe.
 _PLAIN_WIDTH = 200
 _LONGEST_LINE = 2000
 _LONGEST_PART = 900
+_PATIENCE_SECONDS = 2.0
 
 
 @final
@@ -69,15 +74,7 @@ class Messages:
         self._held = None
         print(f"Error: {one_line(text)}", file=sys.stderr)
 
-    def _show_warning(
-        self,
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
+    def _show_warning(self, message: Warning | str, *_: Any, **__: Any) -> None:
         text = one_line(str(message))
         if text not in self._warned:
             self._warned.add(text)
@@ -117,10 +114,8 @@ def print_table(
 ) -> None:
     """Print a table on standard output, without colours if that is no terminal.
 
-    Args:
-        title: What it shows.
-        columns: Headings; one that starts with ``>`` is for numbers, to the right.
-        rows: Cells; ``None`` is shown as ``-``.
+    A heading that starts with ``>`` is for numbers, to the right; a cell that is
+    ``None`` is shown as ``-``.
     """
     table = Table(box=box.SIMPLE_HEAD, show_header=any(columns))
     for column in columns:
@@ -128,7 +123,17 @@ def print_table(
         table.add_column(column.removeprefix(">"), justify="right" if right else "left")
     for row in rows:
         table.add_row(*("-" if cell is None else _shown(str(cell)) for cell in row))
-    console = _standard_output()
+    terminal = sys.stdout.isatty()
+    console = Console(
+        file=sys.stdout,
+        force_terminal=terminal,
+        no_color=not terminal,
+        width=None if terminal else _PLAIN_WIDTH,
+        # Cells hold names of files, in which brackets are no markup.
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
     # As a title of the table it would be wrapped to the table's width.
     console.print(_shown(title), style="bold")
     with console.capture() as captured:
@@ -152,15 +157,56 @@ def percent(fraction: float | None) -> str | None:
     return None if fraction is None else f"{100 * fraction:.1f} %"
 
 
-def _standard_output() -> Console:
-    terminal = sys.stdout.isatty()
-    return Console(
-        file=sys.stdout,
-        force_terminal=terminal,
-        no_color=not terminal,
-        width=None if terminal else _PLAIN_WIDTH,
-        # Cells hold names of files, in which brackets are no markup.
-        markup=False,
-        highlight=False,
-        emoji=False,
+@final
+class ProgressBar:
+    """How far something is."""
+
+    def __init__(self, bar: "Progress") -> None:
+        self._bar = bar
+        self._task = bar.add_task("", total=None, state="")
+        self._what = ""
+
+    def report(self, what: str, done: int, total: int | None, state: str = "") -> None:
+        """Show what is being done, how much of it is, and how that stands."""
+        if what != self._what:
+            self._what = what
+            self._bar.reset(self._task, description=escaped(what), total=total)
+        self._bar.update(self._task, completed=done, total=total, state=state)
+
+
+@contextmanager
+def progress_bar(*, quiet: bool, percentage: bool = False) -> Iterator[ProgressBar]:
+    """A bar on standard error, if that is a terminal, that appears if it takes long."""
+    # Most commands need none of it.
+    from rich import progress
+
+    bar = progress.Progress(
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        progress.TaskProgressColumn() if percentage else progress.MofNCompleteColumn(),
+        progress.TextColumn("{task.fields[state]}", markup=False),
+        progress.TimeElapsedColumn(),
+        console=Console(file=sys.stderr),
+        transient=True,
     )
+    lock, over = threading.Lock(), threading.Event()
+
+    def appear() -> None:
+        with lock:
+            if not over.is_set():
+                bar.start()
+
+    # A timer, not a look at the clock after each step: the first may take minutes.
+    timer = threading.Timer(_PATIENCE_SECONDS, appear)
+    timer.daemon = True
+    if sys.stderr.isatty() and not quiet:
+        timer.start()
+    try:
+        yield ProgressBar(bar)
+    finally:
+        timer.cancel()
+        with lock:
+            over.set()
+            # Stopping a bar that never appeared would print an empty line.
+            if bar.live.is_started:
+                bar.stop()

@@ -1,0 +1,231 @@
+"""``gsebo fit`` and ``gsebo predict`` on graph folders: nothing is read as a whole."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gsebo.cli.fit import FitOptions, ModelPlace
+from gsebo.cli.output import (
+    messages,
+    percent,
+    print_json,
+    print_table,
+    progress_bar,
+)
+from gsebo.data.formats.folder import GraphFolder
+from gsebo.data.formats.npy_stream import open_output, write_columns
+from gsebo.distributed import launched
+from gsebo.errors import InvalidInput
+from gsebo.experiments.fit import peak_memory_bytes, timed_fit, versions
+from gsebo.graph.arrays import GraphArrays
+from gsebo.graph.mapped import ScratchFolder, release
+from gsebo.methods import METHODS
+from gsebo.methods.folder_fit import graph_checksum, on_folders
+from gsebo.model.large import LargeModel, Room
+from gsebo.training.threads import alike_on_any_threads
+
+_ROWS = 2**20
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
+
+
+class Outputs(NamedTuple):
+    """Where results for every node and edge go, as ``.parquet`` or ``.npy``."""
+
+    predictions: Path | None  # Node, class and probability.
+    strengths: Path | None  # Of every edge, in the order of the folder.
+    memory: int  # Bytes that inference stays within.
+
+    @classmethod
+    def read(
+        cls, predictions: Path | None, strengths: Path | None, memory: str
+    ) -> "Outputs":
+        """Check what was given as options."""
+        size = memory_in_bytes(memory)
+        for path in (predictions, strengths):
+            if path is not None and path.suffix not in (".parquet", ".npy"):
+                raise InvalidInput(
+                    f"{path} given; expected a file that ends in .parquet or .npy."
+                )
+        return cls(predictions, strengths, size)
+
+
+def memory_in_bytes(text: str) -> int:
+    """Read an amount of memory.
+
+    >>> memory_in_bytes("1.5G")
+    1610612736
+    """
+    factor = _UNITS.get(text[-1:].upper(), 1)
+    number = text[:-1] if factor > 1 else text
+    try:
+        found = int(float(number) * factor)
+    except (ValueError, OverflowError):
+        found = 0
+    if found < 1:
+        raise InvalidInput(
+            f"--memory {text} given; expected a size such as 500M or 2G."
+        )
+    return found
+
+
+@alike_on_any_threads()
+def inferred(
+    model: LargeModel, folder: GraphFolder, outputs: Outputs
+) -> dict[str, Any]:
+    """Predict all nodes of a graph; write what was asked for, and say how right."""
+    begun = time.perf_counter()
+    arrays, graph = folder.arrays(), graph_checksum(folder)
+    files = ScratchFolder()
+    room = Room(outputs.memory, files.path)
+    shape = arrays.num_nodes, model.num_classes
+    path = files.path / "probability.npy"
+    kind = np.float64 if arrays.dtype.itemsize == 8 else np.float32
+    with open_output(path, shape, kind) as probability:
+        model.probabilities(arrays, graph, room, probability)
+    probability = np.load(path, mmap_mode="r", allow_pickle=False)
+    result = _accuracies(arrays, probability)
+    if (place := outputs.predictions) is not None:
+        write_columns(place, _predictions(probability, place.suffix == ".npy"))
+        messages.note(f"The predictions are in {place}.")
+    if (place := outputs.strengths) is not None:
+        pieces = model.edge_strengths(arrays, graph, room)
+        found = (one.strength for one in pieces)
+        means = (one if one.dim() == 1 else one.mean(0) for one in found)
+        write_columns(place, ({"strength": one.numpy()} for one in means))
+        messages.note(f"The strengths are in {place}.")
+    named = {"predictions": outputs.predictions, "strengths": outputs.strengths}
+    return {
+        **result,
+        "inference_seconds": time.perf_counter() - begun,
+        "peak_memory_bytes": peak_memory_bytes(model.device),
+        **{name: None if p is None else str(p) for name, p in named.items()},
+    }
+
+
+def _accuracies(arrays: GraphArrays, probability: np.ndarray) -> dict[str, Any]:
+    masks = {"val_accuracy": arrays.val, "test_accuracy": arrays.test}
+    right = dict.fromkeys(masks, 0)
+    known = dict.fromkeys(masks, 0)
+    counts = np.zeros(probability.shape[1], np.int64)
+    for rows in _slices(len(probability)):
+        predicted = probability[rows].argmax(-1)
+        counts += np.bincount(predicted, minlength=len(counts))
+        release(probability)
+        if arrays.y is None:
+            continue
+        labels = arrays.y[rows]
+        for name, mask in masks.items():
+            if mask is not None:
+                chosen = mask[rows] & (labels >= 0)
+                known[name] += int(chosen.sum())
+                right[name] += int((predicted == labels)[chosen].sum())
+        arrays.release()
+    shares = {
+        name: right[name] / known[name] if known[name] else None for name in masks
+    }
+    return {**shares, "counts": counts.tolist()}
+
+
+def _predictions(
+    probability: np.ndarray, classes_only: bool
+) -> Iterator[dict[str, np.ndarray]]:
+    for rows in _slices(len(probability)):
+        piece = np.asarray(probability[rows])
+        predicted = piece.argmax(-1)
+        if classes_only:
+            yield {"predicted": predicted}
+        else:
+            yield {
+                "node": np.arange(rows.start, rows.start + len(piece)),
+                "predicted": predicted,
+                "probability": piece.max(-1),
+            }
+        release(probability)
+
+
+def _slices(count: int) -> Iterator[slice]:
+    for begin in range(0, count, _ROWS):
+        yield slice(begin, min(begin + _ROWS, count))
+
+
+def fit_and_print_folder(
+    options: FitOptions, method: str, outputs: Outputs, place: ModelPlace, json: bool
+) -> None:
+    """Fit on a graph folder, save the model where asked for, and print the outcome.
+
+    Of several processes only the first one predicts and tells.
+    """
+    from gsebo.cli.experiment import checkpointed, save_model, step_watcher
+
+    _refuse_options(options)
+    folder = GraphFolder.open(options.dataset)
+    model = METHODS[method].make(
+        **options.parameters([method])[method],
+        device=options.device,
+        random_state=options.seed,
+    )
+    if on_folders(model) is None:
+        raise InvalidInput(
+            f"{method} without a batch size given for the graph folder "
+            f"{options.dataset}; expected --batch-size and one of the methods gsebo "
+            "and amortised."
+        )
+    with checkpointed(place) as checkpoint, progress_bar(quiet=messages.quiet) as bar:
+        watcher = step_watcher(bar, f"{method}, seed {options.seed}", model, folder)
+        seconds = timed_fit(model, folder, checkpoint=checkpoint, watcher=watcher)
+    if not place.is_first:
+        return
+    if checkpoint is not None:
+        save_model(model, checkpoint, str(folder.path.resolve()))
+    parameters = model.get_params(deep=False)
+    result: dict[str, Any] = {
+        "dataset": options.dataset,
+        "method": method,
+        "backbone": parameters["backbone"],
+        "seed": parameters.pop("random_state"),
+        "outer_iterations": len(model.history_),
+        "best_step": model.best_step_,
+        "seconds": max(seconds, model.history_[-1].seconds),
+        "device": str(model.large_model_.device),
+        "parameters": parameters,
+        "num_nodes": folder.manifest.num_nodes,
+        "num_edges": folder.manifest.num_edges,
+        "versions": versions(),
+    }
+    if (launch := launched()) is not None:
+        result["processes"] = launch.size
+    result |= inferred(model.large_model_, folder, outputs)
+    if json:
+        print_json(result)
+        return
+    print_table(
+        f"{method}, {result['backbone']}, {options.dataset}, seed {result['seed']}",
+        ("", ""),
+        [
+            ("test accuracy", percent(result["test_accuracy"])),
+            ("validation accuracy", percent(result["val_accuracy"])),
+            ("seconds of training", f"{result['seconds']:.1f}"),
+            ("seconds of inference", f"{result['inference_seconds']:.1f}"),
+            ("peak memory", f"{result['peak_memory_bytes'] / 2**20:.0f} MiB"),
+            ("graph", f"{result['num_nodes']} nodes, {result['num_edges']} edges"),
+            ("device", result["device"]),
+        ],
+    )
+
+
+def _refuse_options(options: FitOptions) -> None:
+    """Raise for what cannot be done to a graph that stays on disk."""
+    for option, given in (
+        ("--noise", options.noise_level),
+        ("--split", options.split),
+        ("--normalize", options.normalize),
+        ("--seeds", options.seeds if options.seeds != 1 else None),
+    ):
+        if given:
+            raise InvalidInput(
+                f"{option} {given} given for the graph folder {options.dataset}; "
+                "expected it as it is, with one seed."
+            )

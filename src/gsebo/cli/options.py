@@ -1,0 +1,53 @@
+"""Options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+Model = Annotated[
+    Path, Argument(metavar="MODEL", help="Folder of a model, from --out of fit.")
+]
+Recipe = Annotated[
+    str, Argument(metavar="RECIPE", help="A name, such as table1, or a .toml file.")
+]
+RecipeSeeds = Annotated[
+    int | None, Option(min=1, help="Number of seeds instead of the recipe's own.")
+]
+Seed = Annotated[int, Option(min=0, help="Seed of the (first) run.")]
+DataDir = Annotated[
+    Path | None, Option(help="Folder to look in first for registered datasets.")
+]
+ResultsFolder = Annotated[
+    Path,
+    Option(
+        "--results",
+        metavar="DIR",
+        envvar="GSEBO_RESULTS",
+        help="Folder of the stored results.",
+    ),
+]
+Normalize = Annotated[
+    bool | None,
+    Option(
+        "--normalize/--no-normalize",
+        help="Divide each row of the features by its sum. By default as is usual for "
+        "the dataset.",
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing else.")]
+Quiet = Annotated[
+    bool, Option("--quiet", help="Print nothing but the result and errors.")
+]
+Strengths = Annotated[
+    Path | None,
+    Option(
+        help="Of a graph folder: write the strength of every edge, in its order, to "
+        "this .npy or .parquet file."
+    ),
+]
+Memory = Annotated[
+    str,
+    Option(help="Of a graph folder: memory that predicting stays within, as 500M."),
+]
