@@ -11,7 +11,7 @@ from fuzz.damage import FLAT, bytes_damage, tree_damage
 from fuzz.target import Draw, Target, require
 from gsebo.experiments import Result, Store, make_survey, verify
 from gsebo.experiments.recipe import read_recipe, recipe_names
-from gsebo.experiments.trial import Trial
+from gsebo.experiments.result import Trial
 from gsebo.experiments.verify import migrated_line
 
 _RECIPES = Path(verify.__file__).parent / "recipes"

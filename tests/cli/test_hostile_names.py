@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+from contextlib import closing
 from io import StringIO
 from pathlib import Path
 
@@ -90,7 +91,7 @@ def test_a_live_table(tmp_path: Path) -> None:
     recipe.write_text(recipe.read_text().replace('"Some short fits"', TOML))
     stage = make_survey(load_recipe(str(recipe)), {}).stage
     screen = Console(file=StringIO(), width=100, markup=False)
-    with LiveTable(screen) as table:
+    with closing(LiveTable(screen)) as table:
         table.stage_begins(stage, 1, [Slot("one")], None)
         screen.print(table.table())
     assert isinstance(screen.file, StringIO)

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from io import StringIO
 from pathlib import Path
 
@@ -170,7 +171,7 @@ def test_the_table_counts_what_was_and_what_is(tmp_path: Path) -> None:
         assert isinstance(plain.file, StringIO)
         return plain.file.getvalue()
 
-    with LiveTable(screen) as table:
+    with closing(LiveTable(screen)) as table:
         table.stage_begins(stage, 3, [slot], None)
         assert "1 / 5" in text()
         assert "left" not in text()

@@ -13,7 +13,7 @@ from gsebo.experiments.fit import (
     trial_graph,
     visible_noise,
 )
-from gsebo.experiments.trial import (
+from gsebo.experiments.result import (
     full_split_name,
     is_halved,
     same_graph_for_all_seeds,

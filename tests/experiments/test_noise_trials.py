@@ -8,7 +8,7 @@ from gsebo import load_data
 from gsebo.data import apply_noise
 from gsebo.experiments import load_recipe, select
 from gsebo.experiments.fit import execute, trial_graph
-from gsebo.experiments.trial import same_graph_for_all_seeds
+from gsebo.experiments.result import same_graph_for_all_seeds
 
 SHORT = {"max_outer_steps": 1, "inner_steps": 2, "hidden_channels": 4}
 

@@ -9,7 +9,7 @@ from experiments.small import trial
 from gsebo.data import load_npz
 from gsebo.experiments import execute
 from gsebo.experiments.fit import trial_graph
-from gsebo.experiments.trial import full_split_name, same_graph_for_all_seeds
+from gsebo.experiments.result import full_split_name, same_graph_for_all_seeds
 
 SHORT = {"max_epochs": 3, "hidden_channels": 4}
 MASKS = ("train_mask", "val_mask", "test_mask")

@@ -19,8 +19,7 @@ from gsebo.experiments import (
     select,
 )
 from gsebo.experiments.plan import default_parameters, trial_parameters
-from gsebo.experiments.result import Result
-from gsebo.experiments.trial import is_halved
+from gsebo.experiments.result import Result, is_halved
 from gsebo.methods import METHODS
 
 DATASETS = ("cora", "citeseer", "terrorist", "air-usa")

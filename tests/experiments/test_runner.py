@@ -13,7 +13,7 @@ from experiments.conftest import RunRecipe
 from experiments.small import figures, lines, write_recipe
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Result, Store, TrialBatch, execute
-from gsebo.experiments.pool import READY, WorkerFailed, WorkerSettings, serve
+from gsebo.experiments.pool import READY, WorkerFailed, serve
 
 
 def test_what_is_stored_does_not_run(
@@ -163,7 +163,7 @@ def test_a_worker_says_why_it_gives_up(
         monkeypatch.setattr(f"{module}.{name}", lambda *arguments: None)
     ours, theirs = Pipe()
     ours.send(TrialBatch("some", ()))
-    serve(theirs, WorkerSettings(folder, "cpu", None, {}))
+    serve(theirs, folder, "cpu", None, {})
     assert ours.recv() == READY
     said = ours.recv()
     if isinstance(error, InvalidInput):

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from experiments.small import result, trial
 from gsebo.experiments import Result, Slot, Trial, pool
+from gsebo.experiments.result import same_graph_for_all_seeds
 from gsebo.experiments.runner import Durations, TrialQueue, is_dense
-from gsebo.experiments.trial import same_graph_for_all_seeds
 
 CPU, GPU = Slot("cpu"), Slot("gpu", "cuda", replicas=3)
 

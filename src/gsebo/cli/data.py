@@ -12,14 +12,8 @@ import typer
 from typer import Argument, Option
 
 from gsebo import data as graphs
-from gsebo.cli.options import DataDir, Json, Normalize, Quiet, Seed
-from gsebo.cli.output import (
-    messages,
-    print_json,
-    print_table,
-    print_text,
-    progress_bar,
-)
+from gsebo.cli.options import DataDir, Json, Normalize, Quiet, Seed, command_group
+from gsebo.cli.output import messages, print_json, print_table, print_text, progress_bar
 from gsebo.data import DATASETS, locate
 from gsebo.errors import InvalidInput, escaped
 from gsebo.lookup import normalise
@@ -28,23 +22,12 @@ if TYPE_CHECKING:
     from gsebo.data.formats.folder import GraphFolder
     from gsebo.graph.graph import Graph
 
-data_app = typer.Typer(
-    add_completion=False,
-    help="Find, download, convert and check datasets.",
-    epilog="[bold]Example:[/bold] gsebo data verify cora",
-    rich_markup_mode="rich",
+data_app = command_group(
+    "Find, download, convert and check datasets.", "data verify cora"
 )
-
 Name = Annotated[str, Argument(metavar="NAME", help="A registered dataset.")]
 Out = Annotated[Path, Option(help="The folder to write; it must not exist.")]
 _EXAMPLE = "[bold]Example:[/bold] gsebo data"
-
-
-@data_app.callback(invoke_without_command=True)
-def data(context: typer.Context) -> None:
-    """Find, download, convert and check datasets."""
-    if context.invoked_subcommand is None:
-        print(context.get_help())
 
 
 @data_app.command("list", epilog=f"{_EXAMPLE} list")
@@ -137,8 +120,7 @@ def _verified_folder(path: Path) -> tuple[str, str, str, bool, str]:
 )
 def convert(
     graph: Annotated[
-        str | None,
-        Argument(metavar="GRAPH", help="An .npz file or a registered name."),
+        str | None, Argument(metavar="GRAPH", help="An .npz file or a registered name.")
     ] = None,
     *,
     out: Out,
@@ -184,8 +166,7 @@ def convert(
         Option(metavar="NAME", help="A column of --nodes to ignore. Repeatable."),
     ] = None,
     split: Annotated[
-        str | None,
-        Option(help="Draw masks: random:10/20/70, planetoid, file:3, ..."),
+        str | None, Option(help="Draw masks: random:10/20/70, planetoid, file:3, ...")
     ] = None,
     seed: Seed = 0,
     data_dir: DataDir = None,

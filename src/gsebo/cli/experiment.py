@@ -12,7 +12,7 @@ from msgspec import structs
 from torch import Tensor
 
 from gsebo.cli.fit import FitOptions, ModelPlace
-from gsebo.cli.inspect import ModelEdges
+from gsebo.cli.inspect import ModelEdges, unchanged_everywhere
 from gsebo.cli.output import (
     ProgressBar,
     messages,
@@ -27,7 +27,7 @@ from gsebo.data.datasets.registry import is_graph_path
 from gsebo.distributed import launched
 from gsebo.errors import InvalidInput
 from gsebo.experiments.fit import FittedTrial, fit_trials, versions
-from gsebo.experiments.trial import Trial, same_graph_for_all_seeds
+from gsebo.experiments.result import Trial, same_graph_for_all_seeds
 from gsebo.graph.graph import Graph
 from gsebo.lookup import normalise, own_name
 from gsebo.methods import GSEBO, METHODS, Auto, GraphClassifier
@@ -47,7 +47,7 @@ def fit_and_print(
     fitted = fits[-1]
     if checkpoint is not None and place.is_first:
         dataset = experiment.remember(fitted.data, checkpoint.path.parent)
-        save_model(fitted.model, checkpoint, dataset)
+        save_fitted(fitted.model, checkpoint, dataset)
     result = experiment.summary(method, fits)
     if (launch := launched()) is not None:
         result["processes"] = launch.size
@@ -222,11 +222,13 @@ def _facts(fitted: FittedTrial) -> dict[str, Any]:
 def _structure_facts(model: GraphClassifier) -> dict[str, Any] | None:
     """Shares of the edges that changed, the mean over layers, and how many are new."""
     changes = ModelEdges.of(model).summary(top=0)
-    if not changes.learned:
+    if not changes["learned"]:
         return None
-    total = changes.num_edges * len(changes.layers)
-    weakened = sum(layer.weakened.count for layer in changes.layers)
-    strengthened = sum(layer.strengthened.count for layer in changes.layers)
+    total = changes["num_edges"] * len(changes["layers"])
+    weakened, strengthened = (
+        sum(layer[group]["count"] for layer in changes["layers"])
+        for group in ("weakened", "strengthened")
+    )
     return {
         "weakened_share": weakened / total,
         "strengthened_share": strengthened / total,
@@ -276,7 +278,7 @@ def checkpointed(place: ModelPlace) -> Iterator[Checkpoint | None]:
         raise
 
 
-def save_model(model: GraphClassifier, checkpoint: Checkpoint, dataset: str) -> None:
+def save_fitted(model: GraphClassifier, checkpoint: Checkpoint, dataset: str) -> None:
     """Write a model in the place of its checkpoint."""
     out = checkpoint.path.parent
     model.save(out, dataset=dataset)
@@ -361,18 +363,18 @@ def _print_runs(runs: list[dict[str, Any]]) -> None:
 def _structure_in_words(model: GraphClassifier) -> str:
     """Say in one line what the fit did to the edges."""
     changes = ModelEdges.of(model).summary(top=0)
-    if not changes.learned:
+    if not changes["learned"]:
         return "not learned: every edge counts as at the start"
     added = model.new_edge_index_.shape[1]
-    if changes.unchanged_everywhere and not added:
+    if unchanged_everywhere(changes) and not added:
         return "no edge changed: the best step came before the first change"
     parts = [f"{added} edges added"] if added else []
-    for layer in changes.layers:
-        prefix = "" if layer.layer is None else f"layer {layer.layer}: "
+    for layer in changes["layers"]:
+        prefix = "" if layer["layer"] is None else f"layer {layer['layer']}: "
         parts.append(
-            f"{prefix}{layer.weakened.count} edges weakened, "
-            f"{layer.strengthened.count} strengthened, "
-            f"{layer.unchanged.count} as before"
+            f"{prefix}{layer['weakened']['count']} edges weakened, "
+            f"{layer['strengthened']['count']} strengthened, "
+            f"{layer['unchanged']['count']} as before"
         )
     return "; ".join(parts)
 

@@ -1,21 +1,13 @@
 """``gsebo fit`` and ``gsebo compare``: their options, of which nothing needs torch."""
 
 import inspect
+import typing
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    NamedTuple,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, Literal, NamedTuple, Union
 
 from typer import Argument, Option
 
@@ -26,7 +18,7 @@ from gsebo.data.datasets.registry import require_known_graph
 from gsebo.errors import InvalidInput
 from gsebo.lookup import normalise, own_name, unknown_name
 from gsebo.methods import METHODS
-from gsebo.methods.presets import preset_parameters, presets
+from gsebo.methods.presets import presets
 
 
 @dataclass
@@ -108,24 +100,18 @@ class FitOptions:
         """The parameters of each of some methods, its network among them."""
         estimators = {name: METHODS[name].estimator for name in methods}
         settings = read_settings(self.settings or (), list(estimators.values()))
-        return {
-            name: self._with_preset(name, parameters_from(settings, estimator))
-            for name, estimator in estimators.items()
-        }
+        found = {}
+        for name, estimator in estimators.items():
+            given = parameters_from(settings, estimator)
+            backbone = self.backbone or METHODS[name].defaults["backbone"]
+            if self.preset is not None:
+                from gsebo.experiments.plan import trial_parameters
 
-    def _with_preset(self, method: str, given: dict[str, Any]) -> dict[str, Any]:
-        taken = METHODS[method].defaults
-        own = {"backbone": self.backbone or taken["backbone"]}
-        if self.preset is None:
-            return {**given, **own}
-        preset = preset_parameters(
-            self.preset, own["backbone"], method=method, dataset=self.dataset
-        )
-        preset = {name: v for name, v in preset.items() if name in taken}
-        for name in preset.keys() & given.keys():
-            if isinstance(preset[name], dict) and isinstance(given[name], dict):
-                given[name] = {**preset[name], **given[name]}
-        return {**preset, **given, **own}
+                given = trial_parameters(
+                    name, backbone, self.dataset, preset=self.preset, wanted=given
+                )
+            found[name] = {**given, "backbone": backbone}
+        return found
 
 
 def _with_fit_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -360,18 +346,18 @@ def _split(item: str) -> Setting:
 
 
 def _hints(estimator: type) -> dict[str, Any]:
-    hints = get_type_hints(estimator.__init__)  # type: ignore[misc]
+    hints = typing.get_type_hints(estimator.__init__)  # type: ignore[misc]
     hints.pop("return", None)
     return hints
 
 
 def _plain_kinds(annotation: Any) -> set[type]:
     """Flatten unions and literals to the classes inside them."""
-    origin = get_origin(annotation)
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (Union, UnionType):
-        return {kind for part in get_args(annotation) for kind in _plain_kinds(part)}
+        return {kind for part in parts for kind in _plain_kinds(part)}
     if origin is Literal:
-        return {type(value) for value in get_args(annotation)}
+        return {type(value) for value in parts}
     return {origin or annotation}
 
 

@@ -8,13 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gsebo.cli.fit import FitOptions, ModelPlace
-from gsebo.cli.output import (
-    messages,
-    percent,
-    print_json,
-    print_table,
-    progress_bar,
-)
+from gsebo.cli.output import messages, percent, print_json, print_table, progress_bar
 from gsebo.data.formats.folder import GraphFolder
 from gsebo.data.formats.npy_stream import open_output, write_columns
 from gsebo.distributed import launched
@@ -158,7 +152,7 @@ def fit_and_print_folder(
 
     Of several processes only the first one predicts and tells.
     """
-    from gsebo.cli.experiment import checkpointed, save_model, step_watcher
+    from gsebo.cli.experiment import checkpointed, save_fitted, step_watcher
 
     _refuse_options(options)
     folder = GraphFolder.open(options.dataset)
@@ -179,7 +173,7 @@ def fit_and_print_folder(
     if not place.is_first:
         return
     if checkpoint is not None:
-        save_model(model, checkpoint, str(folder.path.resolve()))
+        save_fitted(model, checkpoint, str(folder.path.resolve()))
     parameters = model.get_params(deep=False)
     result: dict[str, Any] = {
         "dataset": options.dataset,

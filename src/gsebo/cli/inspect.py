@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -27,65 +26,14 @@ from gsebo.model.large import EdgePiece, Room
 _TOLERANCE = 1e-6
 _BINS = (0.0, 0.5, 0.9, 0.99, 0.999, 1.001, 1.01, 1.1, 2.0, float("inf"))
 _BAR_WIDTH = 40
-
-
-@dataclass(frozen=True)
-class EdgeGroup:
-    """Some of the edges."""
-
-    count: int
-    mean_ratio: float | None  # Of strength / start, where the start is not 0.
-
-
-@dataclass(frozen=True)
-class HistogramBar:
-    """Edges whose strength / start lies in ``[low, high)``; ``high`` may be open."""
-
-    low: float
-    high: float | None
-    count: int
-
-
-@dataclass(frozen=True)
-class ChangedEdge:
-    """One edge; ``ratio`` is ``None`` where the start is 0, a class where unknown."""
-
-    source: int
-    target: int
-    start: float
-    strength: float
-    ratio: float | None
-    source_class: int | None
-    target_class: int | None
-
-
-@dataclass(frozen=True)
-class LayerChanges:
-    """What happened to the strengths of one layer, or of all if they share them."""
-
-    layer: int | None  # From 0; ``None`` if shared.
-    weakened: EdgeGroup
-    unchanged: EdgeGroup
-    strengthened: EdgeGroup
-    within_class: EdgeGroup  # Between two nodes of one class, self-loops apart.
-    between_classes: EdgeGroup  # Between two nodes of different known classes.
-    histogram: tuple[HistogramBar, ...]  # Of strength / start.
-    most_changed: tuple[ChangedEdge, ...]  # By |strength - start|, the largest first.
-
-
-@dataclass(frozen=True)
-class EdgeChanges:
-    """What a fit did to the edges of its graph."""
-
-    learned: bool  # Whether strengths were learned at all.
-    num_nodes: int
-    num_edges: int  # Each direction counted.
-    layers: tuple[LayerChanges, ...]  # One if all layers share the strengths.
-
-    @property
-    def unchanged_everywhere(self) -> bool:
-        """Whether every edge counts as at the start."""
-        return all(layer.unchanged.count == self.num_edges for layer in self.layers)
+_GROUPS = {
+    "weakened": "weakened",
+    "unchanged": "unchanged",
+    "strengthened": "strengthened",
+    # Of two nodes whose classes are known, self-loops apart.
+    "within_class": "within a class",
+    "between_classes": "between classes",
+}
 
 
 def inspect(
@@ -125,7 +73,7 @@ def inspect(
         "added_edges": edges.added,
     }
     if json:
-        print_json({**about, **asdict(changes)})
+        print_json({**about, **changes})
         return
     _print_changes(about, changes)
 
@@ -168,8 +116,8 @@ class ModelEdges(NamedTuple):
             arrays.num_nodes,
         )
 
-    def summary(self, top: int) -> EdgeChanges:
-        """What happened to them; the most changed are named."""
+    def summary(self, top: int) -> dict[str, Any]:
+        """What happened to them, as ``--json`` says it; the most changed are named."""
         layers: list[_Layer] = []
         count, per_layer = 0, False
         for piece in self.pieces():
@@ -180,15 +128,22 @@ class ModelEdges(NamedTuple):
             for layer, row in zip(layers, rows, strict=True):
                 layer.add(piece.edge_index, piece.start, row, classes)
             count += piece.edge_index.shape[1]
-        return EdgeChanges(
-            learned=self.learned,
-            num_nodes=self.num_nodes,
-            num_edges=count,
-            layers=tuple(
-                layer.changes(number if per_layer else None)
+        return {
+            "learned": self.learned,
+            "num_nodes": self.num_nodes,
+            "num_edges": count,
+            # One if all layers share the strengths.
+            "layers": [
+                {"layer": number if per_layer else None, **layer.changes()}
                 for number, layer in enumerate(layers)
-            ),
-        )
+            ],
+        }
+
+
+def unchanged_everywhere(changes: dict[str, Any]) -> bool:
+    """Whether every edge counts as at the start."""
+    edges = changes["num_edges"]
+    return all(layer["unchanged"]["count"] == edges for layer in changes["layers"])
 
 
 def _classes(labels: NDArray[Any] | None, edges: Tensor) -> Tensor:
@@ -207,7 +162,7 @@ class _Layer:
         # Of each group the number of edges, of those with a ratio, and the ratios' sum.
         self._groups: dict[str, list[Any]] = defaultdict(lambda: [0, 0, 0.0])
         self._bars = [0] * (len(_BINS) - 1)
-        self._most: list[ChangedEdge] = []
+        self._most: list[dict[str, Any]] = []
 
     def add(
         self, edges: Tensor, start: Tensor, strength: Tensor, classes: Tensor
@@ -237,23 +192,19 @@ class _Layer:
         first_ones = order[~same[order]][: self._top].tolist()
         found = [_edge(edges, start, strength, classes, one) for one in first_ones]
         # Of edges that changed by the same amount, the first stays the first.
-        every = sorted([*self._most, *found], key=lambda e: -abs(e.strength - e.start))
+        every = sorted([*self._most, *found], key=_change, reverse=True)
         self._most = every[: self._top]
 
-    def changes(self, layer: int | None) -> LayerChanges:
-        bars = zip(pairwise(_BINS), self._bars, strict=True)
-        return LayerChanges(
-            layer=layer,
-            **{
-                name: EdgeGroup(count, total / known if known else None)
-                for name, (count, known, total) in self._groups.items()
-            },
-            histogram=tuple(
-                HistogramBar(low, None if high == _BINS[-1] else high, count)
-                for (low, high), count in bars
-            ),
-            most_changed=tuple(self._most),
-        )
+    def changes(self) -> dict[str, Any]:
+        groups = {
+            name: {"count": count, "mean_ratio": total / known if known else None}
+            for name, (count, known, total) in self._groups.items()
+        }
+        histogram = [
+            {"low": low, "high": None if high == _BINS[-1] else high, "count": count}
+            for (low, high), count in zip(pairwise(_BINS), self._bars, strict=True)
+        ]
+        return {**groups, "histogram": histogram, "most_changed": self._most}
 
 
 def ratios(start: Tensor, strength: Tensor) -> Tensor:
@@ -264,85 +215,84 @@ def ratios(start: Tensor, strength: Tensor) -> Tensor:
 
 def _edge(
     edges: Tensor, start: Tensor, strength: Tensor, classes: Tensor, number: int
-) -> ChangedEdge:
+) -> dict[str, Any]:
+    """One edge, without a ratio where the start is 0, or a class that is unknown."""
     source, target = edges[:, number].tolist()
     before, after = float(start[number]), float(strength[number])
     known = [each if each >= 0 else None for each in classes[:, number].tolist()]
-    return ChangedEdge(
-        source=source,
-        target=target,
-        start=before,
-        strength=after,
-        ratio=after / before if before > 0 else None,
-        source_class=known[0],
-        target_class=known[1],
-    )
+    return {
+        "source": source,
+        "target": target,
+        "start": before,
+        "strength": after,
+        "ratio": after / before if before > 0 else None,
+        "source_class": known[0],
+        "target_class": known[1],
+    }
 
 
-def _print_changes(about: dict[str, Any], changes: EdgeChanges) -> None:
+def _change(edge: dict[str, Any]) -> float:
+    return abs(float(edge["strength"]) - float(edge["start"]))
+
+
+def _print_changes(about: dict[str, Any], changes: dict[str, Any]) -> None:
     graph = about["dataset"] or "an unnamed graph"
     print_table(
         f"{about['method']} with {about['backbone']} on {graph}",
         ("", ""),
         [
-            ("graph", f"{changes.num_nodes} nodes, {changes.num_edges} edges"),
+            ("graph", f"{changes['num_nodes']} nodes, {changes['num_edges']} edges"),
             ("seed", about["seed"]),
             ("best step", about["best_step"]),
             ("edges added", about["added_edges"]),
         ],
     )
-    if not changes.learned:
+    if not changes["learned"]:
         print("Nothing was learned about the edges: each counts as at the start.")
         return
-    if changes.unchanged_everywhere and not about["added_edges"]:
+    if unchanged_everywhere(changes) and not about["added_edges"]:
         print("No edge changed: the best step came before the first change.")
         return
-    for layer in changes.layers:
+    for layer in changes["layers"]:
         _print_layer(layer)
 
 
-def _print_layer(layer: LayerChanges) -> None:
-    where = "" if layer.layer is None else f", layer {layer.layer}"
-    groups = {
-        "weakened": layer.weakened,
-        "unchanged": layer.unchanged,
-        "strengthened": layer.strengthened,
-        "within a class": layer.within_class,
-        "between classes": layer.between_classes,
-    }
+def _print_layer(layer: dict[str, Any]) -> None:
+    where = "" if layer["layer"] is None else f", layer {layer['layer']}"
     print_table(
         f"Edges{where}",
         ("", ">edges", ">mean strength / start"),
         (
-            (name, group.count, _rounded(group.mean_ratio, 4))
-            for name, group in groups.items()
+            (words, layer[key]["count"], _rounded(layer[key]["mean_ratio"], 4))
+            for key, words in _GROUPS.items()
         ),
     )
-    largest = max((bar.count for bar in layer.histogram), default=0) or 1
+    bars = layer["histogram"]
+    largest = max(bar["count"] for bar in bars) or 1
     print_table(
         f"Strength / start{where}",
         (">from", ">below", ">edges", ""),
         (
             # So that none but zero is invisible.
-            (bar.low, bar.high, bar.count, "#" * -(-_BAR_WIDTH * bar.count // largest))
-            for bar in layer.histogram
+            (low, high, count, "#" * -(-_BAR_WIDTH * count // largest))
+            for low, high, count in (bar.values() for bar in bars)
         ),
     )
-    if not layer.most_changed:
+    if not layer["most_changed"]:
         return
     print_table(
         f"Changed most{where}",
         (">source", ">target", ">start", ">strength", ">ratio", "classes"),
         (
             (
-                edge.source,
-                edge.target,
-                _rounded(edge.start, 4),
-                _rounded(edge.strength, 4),
-                _rounded(edge.ratio, 3),
-                f"{_class(edge.source_class)} - {_class(edge.target_class)}",
+                edge["source"],
+                edge["target"],
+                _rounded(edge["start"], 4),
+                _rounded(edge["strength"], 4),
+                _rounded(edge["ratio"], 3),
+                f"{_class(edge['source_class'])} - {_class(edge['target_class'])}",
             )
-            for edge in layer.most_changed
+            for edge in layer["most_changed"]
         ),
     )
 

@@ -8,12 +8,7 @@ from typer import Argument
 from gsebo.bilevel import HYPERGRADIENTS
 from gsebo.cli.options import Json
 from gsebo.cli.output import print_json, print_table
-from gsebo.data.datasets.registry import (
-    DATASETS,
-    GENERATED,
-    DatasetInfo,
-    GeneratedInfo,
-)
+from gsebo.data.datasets.registry import DATASETS, GENERATED, DatasetInfo, GeneratedInfo
 from gsebo.experiments import load_recipe, recipe_names
 from gsebo.lazy import Registry
 from gsebo.lookup import lookup

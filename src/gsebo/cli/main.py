@@ -12,7 +12,6 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, cast, final
@@ -71,16 +70,8 @@ def make_usable() -> None:
 
 # What a system says of a disk or of rights is no defect of a program.
 _OF_THE_SYSTEM = {
-    errno.EACCES,
-    errno.EDQUOT,
-    errno.EIO,
-    errno.ELOOP,
-    errno.EMFILE,
-    errno.ENAMETOOLONG,
-    errno.ENFILE,
-    errno.ENOSPC,
-    errno.EPERM,
-    errno.EROFS,
+    *(errno.EACCES, errno.EDQUOT, errno.EIO, errno.ELOOP, errno.EMFILE),
+    *(errno.ENAMETOOLONG, errno.ENFILE, errno.ENOSPC, errno.EPERM, errno.EROFS),
 }
 
 
@@ -190,7 +181,7 @@ COMMANDS = {
         "show table1 --format markdown",
     ),
     "report": CommandInfo(
-        "gsebo.cli.report:report",
+        "gsebo.cli.show:report",
         "Write a page with all tables and figures; it needs no other file and no "
         "network.",
         "report -o report.html",
@@ -232,25 +223,16 @@ class Commands(TyperGroup):
         fix_code_paths()
         return name, COMMANDS[name].load(name), rest
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
-    ) -> Any:
+    def main(self, *args: Any, **options: Any) -> Any:
         """Run and exit.
 
         The code is 0, or 2 with one sentence for bad input, 70 with one for a defect
         of gsebo itself, 130 for Ctrl-C.
         """
+        options |= {"prog_name": "gsebo", "standalone_mode": False}
         with messages.shown():
             try:
-                code = super().main(
-                    args=args, prog_name="gsebo", standalone_mode=False, **extra
-                )
+                code = super().main(*args, **options)
             except InvalidInput as error:
                 messages.error(str(error))
                 code = _BAD_INPUT

@@ -1,8 +1,9 @@
-"""Options that several commands share."""
+"""Options that several commands share, and groups of commands."""
 
 from pathlib import Path
 from typing import Annotated
 
+import typer
 from typer import Argument, Option
 
 Model = Annotated[
@@ -48,6 +49,22 @@ Strengths = Annotated[
     ),
 ]
 Memory = Annotated[
-    str,
-    Option(help="Of a graph folder: memory that predicting stays within, as 500M."),
+    str, Option(help="Of a graph folder: memory that predicting stays within, as 500M.")
 ]
+
+
+def command_group(help: str, example: str) -> typer.Typer:
+    """Commands under one name, which alone prints their help."""
+    group = typer.Typer(
+        add_completion=False,
+        help=help,
+        epilog=f"[bold]Example:[/bold] gsebo {example}",
+        rich_markup_mode="rich",
+    )
+
+    @group.callback(invoke_without_command=True)
+    def print_help(context: typer.Context) -> None:
+        if context.invoked_subcommand is None:
+            print(context.get_help())
+
+    return group

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 from torch import Tensor
 from typer import Argument, Option
 
@@ -13,8 +12,8 @@ from gsebo.cli.output import messages, percent, print_json, print_table
 from gsebo.data import load
 from gsebo.data.formats.folder import GraphFolder, is_graph_folder
 from gsebo.errors import InvalidInput
+from gsebo.experiments.fit import accuracy
 from gsebo.files import write_atomically
-from gsebo.graph.graph import Graph
 from gsebo.methods import load_model
 from gsebo.methods.files.facts import read_facts
 
@@ -79,7 +78,8 @@ def predict(
         result |= {
             "num_nodes": predicted.numel(),
             "counts": predicted.bincount(minlength=fitted.num_classes_).tolist(),
-            **_accuracies(data, predicted),
+            "accuracy": accuracy(predicted, data, None),
+            "test_accuracy": accuracy(predicted, data, "test_mask"),
             "new_nodes": new_nodes,
             "new_edges": new_edges,
             "out": None if out is None else str(out),
@@ -96,20 +96,6 @@ def _write(path: Path, predicted: Tensor, probability: Tensor) -> None:
     lines = ["node,predicted,probability"]
     lines += [f"{node},{label},{p:.6f}" for node, (label, p) in enumerate(pairs)]
     write_atomically(path, ("\n".join(lines) + "\n").encode())
-
-
-def _accuracies(data: Graph, predicted: Tensor) -> dict[str, Any]:
-    """Accuracy over labelled nodes and over test nodes, where there are any."""
-    if "y" not in data or data.y is None:
-        return {"accuracy": None, "test_accuracy": None}
-    labelled = data.y >= 0
-    test = data.test_mask if "test_mask" in data else torch.zeros_like(labelled)
-    right = predicted == data.y
-    chosen = {"accuracy": labelled, "test_accuracy": labelled & test}
-    return {
-        name: float(right[mask].double().mean()) if bool(mask.any()) else None
-        for name, mask in chosen.items()
-    }
 
 
 def _print(result: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from gsebo.cli.options import Json, ResultsFolder
+from gsebo.cli.options import Json, ResultsFolder, command_group
 from gsebo.cli.output import messages, print_json, print_table
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Result, Store, load_recipe, make_survey, recipe_names
@@ -21,19 +21,7 @@ from gsebo.experiments.verify import (
     put_in_order,
 )
 
-results_app = typer.Typer(
-    add_completion=False,
-    help="See and check the stored results.",
-    epilog="[bold]Example:[/bold] gsebo results verify",
-    rich_markup_mode="rich",
-)
-
-
-@results_app.callback(invoke_without_command=True)
-def results_group(context: typer.Context) -> None:
-    """See and check the stored results."""
-    if context.invoked_subcommand is None:
-        print(context.get_help())
+results_app = command_group("See and check the stored results.", "results verify")
 
 
 @results_app.command("list", epilog="[bold]Example:[/bold] gsebo results list")

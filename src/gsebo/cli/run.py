@@ -6,10 +6,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
-from types import TracebackType
-from typing import Annotated, Self, final
+from typing import Annotated, final
 
 import typer
 from rich import box
@@ -19,14 +18,7 @@ from rich.table import Table
 from typer import Option
 
 from gsebo import experiments
-from gsebo.cli.options import (
-    DataDir,
-    Json,
-    Quiet,
-    Recipe,
-    RecipeSeeds,
-    ResultsFolder,
-)
+from gsebo.cli.options import DataDir, Json, Quiet, Recipe, RecipeSeeds, ResultsFolder
 from gsebo.cli.output import messages, percent, print_json
 from gsebo.errors import InvalidInput, escaped
 from gsebo.experiments import (
@@ -134,7 +126,7 @@ def run_recipe(
                 outcomes.append(runner.run())
             except KeyboardInterrupt:
                 messages.release()
-                stored = f"{_count(runner.trials_run, 'trial')} of this run stored"
+                stored = f"{_count(len(runner.ran), 'trial')} of this run stored"
                 messages.note(f"Interrupted with {stored}; the same command goes on.")
                 raise
         if not json:
@@ -263,7 +255,8 @@ def _duration_in_words(seconds: float) -> str:
 
 def _watcher(quiet: bool) -> AbstractContextManager[RunWatcher]:
     if sys.stderr.isatty() and not quiet:
-        return LiveTable(Console(file=sys.stderr, markup=False, highlight=False))
+        console = Console(file=sys.stderr, markup=False, highlight=False)
+        return closing(LiveTable(console))
     return nullcontext(_RunLines(quiet))
 
 
@@ -289,7 +282,6 @@ class _RunLines(RunWatcher):
 
     def __init__(self, quiet: bool) -> None:
         self._quiet = quiet
-        self._number = self._ended = 0
 
     def stage_begins(
         self, stage: Stage, number: int, slots: Sequence[Slot], left: float | None
@@ -322,33 +314,15 @@ class LiveTable(RunWatcher):
         self._live: Live | None = None
         # The table is drawn in a thread of its own.
         self._lock = threading.Lock()
-        self._title = ""
-        self._row_of: dict[str, _Row] = {}
-        self._all: Counter[_Row] = Counter()
-        self._done: Counter[_Row] = Counter()
-        self._failed: Counter[_Row] = Counter()
-        self._running: dict[Slot, tuple[TrialBatch, float]] = {}
-        self._ends_at: float | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stop()
 
     def stage_begins(
         self, stage: Stage, number: int, slots: Sequence[Slot], left: float | None
     ) -> None:
         # The table of the stage before stays above.
-        self._stop()
+        self.close()
         _say_stage(stage, number, slots, left)
         self._title = escaped(stage.recipe.title)
-        self._row_of = {
+        self._row_of: dict[str, _Row] = {
             planned.trial.key: (planned.cell.method, planned.cell.row)
             for planned in stage.planned
         }
@@ -356,7 +330,7 @@ class LiveTable(RunWatcher):
         self._all = Counter(self._row_of.values())
         self._done = Counter(self._row_of[one.key] for one in known if one.ok)
         self._failed = Counter(self._row_of[one.key] for one in known if not one.ok)
-        self._running = {}
+        self._running: dict[Slot, tuple[TrialBatch, float]] = {}
         self._expect(left)
         self._live = Live(
             get_renderable=self.table, console=self._console, refresh_per_second=4
@@ -422,7 +396,8 @@ class LiveTable(RunWatcher):
     def _expect(self, left: float | None) -> None:
         self._ends_at = None if left is None else time.monotonic() + left
 
-    def _stop(self) -> None:
+    def close(self) -> None:
+        """Leave the table as it is."""
         if self._live is not None:
             self._live.stop()
             self._live = None

@@ -1,4 +1,4 @@
-"""``gsebo show``: a recipe's table, beside the paper's, from stored results."""
+"""``gsebo show`` and ``gsebo report``: tables and figures of stored results."""
 
 import shutil
 import sys
@@ -11,6 +11,7 @@ from gsebo.cli.options import Quiet, Recipe, RecipeSeeds, ResultsFolder
 from gsebo.cli.output import messages, print_text
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Store, load_recipe
+from gsebo.files import check_writable, write_atomically
 from gsebo.lookup import lookup
 from gsebo.report import accuracy_sheet, choices_sheet, gaps, gather_evidence
 from gsebo.report.formats import formats
@@ -41,3 +42,34 @@ def show(
     print_text(write(sheet))
     for sentence in gaps(evidence, recipe):
         messages.note(sentence)
+
+
+def report(
+    output: Annotated[
+        Path, Option("--output", "-o", metavar="FILE", help="The page.")
+    ] = Path("report.html"),
+    results: ResultsFolder = Path("results"),
+    quiet: Quiet = False,
+) -> None:
+    """Write a page with all tables and figures; it needs no other file and no network.
+
+    What is not stored yet is named in the page and here.
+    """
+    # Draws figures, which takes long to load.
+    from gsebo.report.page.results import build_page
+
+    messages.quiet = quiet
+    if output.is_dir():
+        raise InvalidInput(f"-o {output} given, which is a folder; expected a file.")
+    check_writable(output.parent)
+    page = build_page(Store(results))
+    content = page.html.encode("utf-8")
+    write_atomically(output, content)
+    shown = sum(section.stored > 0 for section in page.sections)
+    messages.note(
+        f"{output}: {shown} of {len(page.sections)} recipes, "
+        f"{len(content) / 1e6:.1f} MB."
+    )
+    for section in page.sections:
+        for sentence in section.gaps:
+            messages.note(f"{section.recipe.name}: {sentence}")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gsebo.experiments.recipe import load_recipe as load_recipe
     from gsebo.experiments.recipe import recipe_names as recipe_names
     from gsebo.experiments.result import Result as Result
+    from gsebo.experiments.result import Trial as Trial
     from gsebo.experiments.runner import Runner as Runner
     from gsebo.experiments.runner import RunOutcome as RunOutcome
     from gsebo.experiments.runner import RunWatcher as RunWatcher
@@ -29,6 +30,5 @@ if TYPE_CHECKING:
     from gsebo.experiments.survey import Stage as Stage
     from gsebo.experiments.survey import make_survey as make_survey
     from gsebo.experiments.survey import select as select
-    from gsebo.experiments.trial import Trial as Trial
 
 make_lazy(__name__)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypedDict, cast, final
+from typing import Any, cast, final
 
 import numpy
 import torch
@@ -43,8 +43,9 @@ from gsebo.experiments.result import (
     GroupName,
     GroupOutcome,
     Result,
+    Trial,
+    is_halved,
 )
-from gsebo.experiments.trial import Trial, is_halved
 from gsebo.graph.graph import Graph
 from gsebo.lookup import lookup
 from gsebo.methods import METHODS, GraphClassifier
@@ -72,8 +73,8 @@ class FittedTrial:
         return predicted_classes(self.model, self.data)
 
     def accuracy(self, mask: str) -> float | None:
-        """Accuracy over the nodes of a mask whose label is known, if there are any."""
-        return _accuracy(self.predicted, self.data, mask)
+        """See :func:`accuracy`."""
+        return accuracy(self.predicted, self.data, mask)
 
 
 def fit_trials(
@@ -85,17 +86,10 @@ def fit_trials(
     checkpoint: Checkpoint | None = None,
     watch: Callable[[GraphClassifier, Graph], Watcher | None] | None = None,
 ) -> list[FittedTrial]:
-    """Fit a trial, or several at once.
+    """Fit a trial, or at once several of the same graph whose seeds count up.
 
-    Args:
-        trials: One, or several that differ by their seeds alone, which count up, and
-            have the same graph.
-        device: ``"cpu"``, ``"cuda"`` or ``"auto"``.
-        loaded: The graph as it was before split and noise; else it is loaded.
-        data_dir: Where to look for datasets first.
-        checkpoint: Where to save progress, of one trial.
-        watch: Makes what is called after each outer step, from the estimator before
-            the fit and from the whole graph.
+    What is called after each outer step is made by ``watch`` from the estimator before
+    the fit and the whole graph, which may have been loaded, without split and noise.
     """
     first = trials[0]
     data = trial_graph(first, data_dir, loaded)
@@ -168,11 +162,14 @@ def predicted_classes(model: GraphClassifier, data: Graph) -> Tensor:
         return model.predict(data)
 
 
-def _accuracy(predicted: Tensor, data: Graph, mask: str) -> float | None:
-    if mask not in data or data[mask] is None:
+def accuracy(predicted: Tensor, data: Graph, mask: str | None) -> float | None:
+    """Accuracy over all nodes, or those of a mask, whose label is known, if any are."""
+    if any(name not in data or data[name] is None for name in ("y", mask or "y")):
         return None
     labels = data.y.cpu()
-    known = data[mask].cpu() & (labels >= 0)
+    known = labels >= 0
+    if mask is not None:
+        known &= data[mask].cpu()
     if not bool(known.any()):
         return None
     return float((predicted[known] == labels[known]).double().mean())
@@ -262,7 +259,7 @@ class _CurveRecorder:
 
     def __call__(self, record: StepRecord, logits: Tensor) -> None:
         predicted = logits.detach().argmax(dim=-1).cpu()
-        tested = _accuracy(predicted, self._data, "test_mask")
+        tested = accuracy(predicted, self._data, "test_mask")
         figures: dict[str, Any] = {**vars(record), "test_accuracy": tested}
         with self._lock:
             for name in Curves.__annotations__:
@@ -359,17 +356,8 @@ def peak_memory_bytes(device: torch.device) -> int:
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
-class Circumstances(TypedDict):
+def circumstances() -> dict[str, Any]:
     """What a stored result says of the process that computed it."""
-
-    processor: str
-    instructions: str
-    commit: str | None
-    versions: dict[str, str]
-
-
-def circumstances() -> Circumstances:
-    """Of this process."""
     # What the libraries compute with may be less than the processor has.
     code = reproducibility()
     used = ", ".join(f"{name} {code[name]}" for name in ("mkl", "aten", "numba"))

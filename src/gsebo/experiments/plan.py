@@ -18,8 +18,7 @@ from gsebo.experiments.recipe import (
     load_recipe,
     require_few_trials,
 )
-from gsebo.experiments.result import Result
-from gsebo.experiments.trial import Trial, full_split_name
+from gsebo.experiments.result import Result, Trial, full_split_name
 from gsebo.lookup import lookup, own_name, unknown_name
 from gsebo.methods import METHODS
 from gsebo.methods.presets import preset_parameters
@@ -288,13 +287,7 @@ class RecipePlan:
 def make_plan(
     recipe: ExperimentRecipe, tuning: Tuning, *, seeds: int | None = None
 ) -> RecipePlan:
-    """Write out all trials of a recipe.
-
-    Args:
-        recipe: The recipe.
-        tuning: Answers what a search chose.
-        seeds: Number of seeds instead of the recipe's own; a search keeps its own.
-    """
+    """Write out all trials of a recipe; a search keeps its own number of seeds."""
     require_few_trials(recipe, seeds)
     trials: dict[tuple[Cell, str], Planned] = {}
     choices: dict[Cell, SearchChoice] = {}

@@ -20,10 +20,9 @@ from threadpoolctl import threadpool_limits
 
 from gsebo.errors import InvalidInput
 from gsebo.experiments.fit import execute, failed_result
-from gsebo.experiments.result import Result
+from gsebo.experiments.result import Result, Trial
 from gsebo.experiments.runner import Engine, Slot, TrialBatch
 from gsebo.experiments.store import Store
-from gsebo.experiments.trial import Trial
 
 # The libraries take seconds to load. On Linux one process loads them for all workers
 # on CPUs, which are forked from it: it runs nothing itself, so that no thread or lock
@@ -47,36 +46,31 @@ class WorkerFailed(Exception):
     """A worker had to give up; the message is its traceback."""
 
 
-@dataclass(frozen=True)
-class WorkerSettings:
-    """What a worker has to know."""
-
-    folder: Path  # Of the store.
-    device: str  # "cpu" or "cuda".
-    data_dir: Path | None
-    # Variables of the runner, which the server that the worker is forked from may have
-    # been started without.
-    environment: dict[str, str]
-
-
-def serve(pipe: "connection.Connection[Any, Any]", settings: WorkerSettings) -> None:
+def serve(
+    pipe: "connection.Connection[Any, Any]",
+    folder: Path,
+    device: str,
+    data_dir: Path | None,
+    environment: dict[str, str],
+) -> None:
     """Run batches from a pipe until the runner ends.
 
-    Each result is stored before it is reported, so that whatever happens to the runner,
-    no finished trial is lost. What cannot be stored, or was not foreseen, is reported
-    as an exception, and the worker ends.
+    Each result is stored in the folder before it is reported, so that whatever happens
+    to the runner, no finished trial is lost. What cannot be stored, or was not
+    foreseen, is reported as an exception, and the worker ends.
     """
     # Ctrl-C reaches all processes of a terminal; the runner decides what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with_parent()
     try:
-        os.environ.update(settings.environment)
-        prepare_process(settings.device)
-        store = Store(settings.folder)
+        # The server that the worker is forked from may have been started without.
+        os.environ.update(environment)
+        prepare_process(device)
+        store = Store(folder)
         pipe.send(READY)
         while True:
             batch = pipe.recv()
-            pipe.send(run_and_store(batch, store, settings.device, settings.data_dir))
+            pipe.send(run_and_store(batch, store, device, data_dir))
     except (EOFError, ConnectionError):
         # The runner is gone.
         return
@@ -163,14 +157,9 @@ class ProcessEngine(Engine):
     are stored as failed, and a new worker takes its place.
     """
 
-    def __init__(
-        self, store: Store, slots: Sequence[Slot], data_dir: Path | None = None
-    ) -> None:
-        super().__init__(store, slots, data_dir)
-        self._workers: dict[Slot, _Worker] = {}
-
     def open(self) -> None:
         # No process yet: those that get no batch are not needed.
+        self._workers: dict[Slot, _Worker] = {}
         _CONTEXT.set_forkserver_preload([serve.__module__])
 
     def start(self, slot: Slot, batch: TrialBatch) -> None:
@@ -208,10 +197,9 @@ class ProcessEngine(Engine):
     def _new_worker(self, device: str) -> _Worker:
         context = _CONTEXT if device == "cpu" else _SPAWN
         ours, theirs = context.Pipe()
-        settings = WorkerSettings(
-            self._store.folder.absolute(), device, self._data_dir, dict(os.environ)
-        )
-        process = context.Process(target=serve, args=(theirs, settings), daemon=True)
+        folder, environment = self._store.folder.absolute(), dict(os.environ)
+        arguments = (theirs, folder, device, self._data_dir, environment)
+        process = context.Process(target=serve, args=arguments, daemon=True)
         process.start()
         # With this end open here too, nobody would be told that the worker is gone.
         theirs.close()

@@ -8,10 +8,9 @@ from typing import Any, final
 from gsebo.errors import InvalidInput
 from gsebo.experiments.fit import failed_result
 from gsebo.experiments.pool import prepare_process, run_batch
-from gsebo.experiments.result import Result
+from gsebo.experiments.result import Result, Trial
 from gsebo.experiments.runner import Engine, Slot, TrialBatch
 from gsebo.experiments.store import Store
-from gsebo.experiments.trial import Trial
 
 # Results are small; by default Ray takes a third of the memory for them.
 _OBJECT_STORE_BYTES = 100_000_000

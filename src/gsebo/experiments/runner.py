@@ -5,19 +5,18 @@ import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from statistics import mean
-from types import TracebackType
-from typing import Self, final
+from typing import final
 
 from msgspec.structs import replace
 
 from gsebo.experiments.recipe import ExperimentRecipe
-from gsebo.experiments.result import Result
+from gsebo.experiments.result import Result, Trial, same_graph_for_all_seeds
 from gsebo.experiments.store import Store
 from gsebo.experiments.survey import Selection, Stage, Survey, make_survey
-from gsebo.experiments.trial import Trial, same_graph_for_all_seeds
 from gsebo.files import check_writable
 from gsebo.methods import METHODS
 
@@ -109,9 +108,8 @@ def is_dense(trial: Trial) -> bool:
 class Engine(ABC):
     """Runs one batch in each of its slots, and sees to it that results are stored.
 
-    It is entered before the first batch and left after the last one, or when the run is
-    given up: then whatever still runs is ended. Datasets are looked for in ``data_dir``
-    first.
+    It is opened before the first batch and closed after the last one, or when the run
+    is given up. Datasets are looked for in ``data_dir`` first.
     """
 
     def __init__(
@@ -136,18 +134,6 @@ class Engine(ABC):
     @abstractmethod
     def close(self) -> None:
         """End everything that is still there."""
-
-    def __enter__(self) -> Self:
-        self.open()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 @final
@@ -239,100 +225,75 @@ class RunOutcome:
 
 
 @final
+@dataclass(eq=False)
 class Runner:
-    """Runs a recipe: searches first, then its own trials, batch by batch.
+    """Runs a recipe: searches first, then its own trials, batch by batch."""
 
-    Args:
-        recipe: What to run.
-        store: What is known, and where results go.
-        engine: Runs batches; is entered only if there is something to run.
-        watcher: Is told how it goes on.
-        seeds: Number of seeds instead of the recipe's own.
-        selection: What is wanted of the recipe, if not everything.
-        limit: How many trials are run at most.
-        retry_failed: Whether trials that failed earlier are run once more.
-    """
-
-    def __init__(
-        self,
-        recipe: ExperimentRecipe,
-        store: Store,
-        engine: Engine,
-        watcher: RunWatcher,
-        *,
-        seeds: int | None = None,
-        selection: Selection | None = None,
-        limit: int | None = None,
-        retry_failed: bool = False,
-    ) -> None:
-        self._recipe = recipe
-        self._store = store
-        self._engine = engine
-        self._watcher = watcher
-        self._seeds = seeds
-        self._selection = selection
-        self._limit = limit
-        self._retry_failed = retry_failed
-        self._ran: dict[str, Result] = {}
-
-    @property
-    def trials_run(self) -> int:
-        """How many trials were run so far."""
-        return len(self._ran)
+    recipe: ExperimentRecipe
+    store: Store
+    engine: Engine  # Is opened only if there is something to run.
+    watcher: RunWatcher
+    _: KW_ONLY
+    seeds: int | None = None  # Instead of the recipe's own number.
+    selection: Selection | None = None  # What is wanted, if not everything.
+    limit: int | None = None  # How many trials are run at most.
+    retry_failed: bool = False
+    ran: dict[str, Result] = field(default_factory=dict, init=False)  # So far.
 
     def run(self) -> RunOutcome:
         """Run until nothing is missing or the limit is reached."""
         begun = time.perf_counter()
         before = survey = self._survey()
         if before.stage.missing:
-            check_writable(self._store.folder)
-            with self._engine:
+            check_writable(self.store.folder)
+            self.engine.open()
+            with closing(self.engine):
                 while survey.stage.missing and self._allowed() != 0:
                     self._run_stage(survey.stage)
                     survey = self._survey()
         seconds = round(time.perf_counter() - begun, 3)
         return RunOutcome(
-            recipe=self._recipe.name,
+            recipe=self.recipe.name,
             before=before,
             after=self._survey(),
-            results=tuple(self._ran.values()),
+            results=tuple(self.ran.values()),
             seconds=seconds,
         )
 
     def _survey(self) -> Survey:
         """See where the recipe stands now."""
-        known: Mapping[str, Result] = self._store.results()
-        if self._retry_failed:
-            known = {k: one for k, one in known.items() if one.ok or k in self._ran}
+        known: Mapping[str, Result] = self.store.results()
+        if self.retry_failed:
+            known = {k: one for k, one in known.items() if one.ok or k in self.ran}
         return make_survey(
-            self._recipe, known, seeds=self._seeds, selection=self._selection
+            self.recipe, known, seeds=self.seeds, selection=self.selection
         )
 
     def _allowed(self) -> int | None:
         """How many more trials may be run; ``None`` for any number."""
-        return None if self._limit is None else self._limit - len(self._ran)
+        return None if self.limit is None else self.limit - len(self.ran)
 
     def _run_stage(self, stage: Stage) -> None:
-        slots = self._engine.slots
-        durations = Durations(self._store.results().values())
+        slots = self.engine.slots
+        durations = Durations(self.store.results().values())
         trials = durations.longest_first(stage.missing)[: self._allowed()]
         queue = TrialQueue(
-            stage.recipe.name, trials, slots, retry_failed=self._retry_failed
+            stage.recipe.name, trials, slots, retry_failed=self.retry_failed
         )
         left = durations.left(trials, len(slots))
-        self._watcher.stage_begins(stage, len(trials), slots, left)
+        self.watcher.stage_begins(stage, len(trials), slots, left)
         unfinished = {trial.key: trial for trial in trials}
         idle = list(slots)
         while unfinished:
             idle = self._start_all(idle, queue)
-            for slot, results in self._engine.wait():
+            for slot, results in self.engine.wait():
                 idle.append(slot)
                 for result in results:
-                    self._ran[result.key] = result
+                    self.ran[result.key] = result
                     del unfinished[result.key]
                     durations.add(result)
                 left = durations.left(list(unfinished.values()), len(slots))
-                self._watcher.batch_ends(slot, results, left)
+                self.watcher.batch_ends(slot, results, left)
 
     def _start_all(self, idle: list[Slot], queue: TrialQueue) -> list[Slot]:
         """Give a batch to each idle slot; return those for which nothing is left."""
@@ -342,6 +303,6 @@ class Runner:
             if batch is None:
                 rest.append(slot)
             else:
-                self._engine.start(slot, batch)
-                self._watcher.batch_begins(slot, batch)
+                self.engine.start(slot, batch)
+                self.watcher.batch_begins(slot, batch)
         return rest

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from typing import Any
 
 from msgspec import structs
 
@@ -15,12 +15,9 @@ from gsebo.experiments.recipe import (
     load_recipe,
     require_few_trials,
 )
-from gsebo.experiments.result import Result
-from gsebo.experiments.trial import Trial
+from gsebo.experiments.result import Result, Trial
 from gsebo.lookup import own_name
 from gsebo.methods import METHODS
-
-_KEYS = ("method", "backbone", "dataset", "noise", "seed")
 
 
 @dataclass(frozen=True)
@@ -42,13 +39,15 @@ class Selection:
         Which network is in a row may depend on a search: more rows than are wanted
         may be left.
         """
-        blocks = (self._narrowed_block(block) for block in recipe.blocks)
-        kept = tuple(
-            block
-            for block in blocks
-            if block.methods and block.backbones and block.datasets and block.noise
-        )
-        return replace(recipe, blocks=kept)
+        blocks = []
+        for block in recipe.blocks:
+            kept = {
+                field: [one for one, names in found.items() if self._has(key, *names)]
+                for (field, key), found in _named_lists(block).items()
+            }
+            if all(kept.values()):
+                blocks.append(structs.replace(block, **kept))
+        return replace(recipe, blocks=tuple(blocks))
 
     def matches(self, planned: Planned) -> bool:
         """Whether a trial is wanted."""
@@ -59,20 +58,6 @@ class Selection:
             and self._has("dataset", trial.dataset)
             and self._has("noise", str(trial.noise))
             and self._has("seed", str(trial.seed))
-        )
-
-    def _narrowed_block(self, block: TrialBlock) -> TrialBlock:
-        rows = block.backbones
-        return structs.replace(
-            block,
-            methods=[m for m in block.methods if self._has("method", _method(m))],
-            backbones=[
-                row
-                for row in rows
-                if self._has("backbone", row, *_networks(block, row))
-            ],
-            datasets=[d for d in block.datasets if self._has("dataset", _dataset(d))],
-            noise=[one for one in block.noise if self._has("noise", str(one))],
         )
 
     def _has(self, key: str, *values: str) -> bool:
@@ -102,27 +87,37 @@ def select(
 
 def _values(recipe: ExperimentRecipe, seeds: int | None) -> dict[str, dict[str, None]]:
     """Everything that a recipe has, by the key that it is asked for with."""
-    known: dict[str, dict[str, None]] = {key: {} for key in _KEYS}
+    keys = ("method", "backbone", "dataset", "noise", "seed")
+    known: dict[str, dict[str, None]] = {key: {} for key in keys}
     for block in recipe.blocks:
+        known["backbone"] |= dict.fromkeys(block.backbones)
+        for (_, key), found in _named_lists(block).items():
+            known[key] |= dict.fromkeys(n for names in found.values() for n in names)
         number = seeds or block.seeds or recipe.seeds
-        rows = block.backbones
-        networks = [name for row in rows for name in sorted(_networks(block, row))]
-        known["method"] |= dict.fromkeys(map(_method, block.methods))
-        known["backbone"] |= dict.fromkeys([*rows, *networks])
-        known["dataset"] |= dict.fromkeys(map(_dataset, block.datasets))
-        known["noise"] |= dict.fromkeys(map(str, block.noise))
         known["seed"] |= dict.fromkeys(map(str, range(number)))
     return known
 
 
-def _networks(block: TrialBlock, row: str) -> set[str]:
-    """The networks that may be in a row, by the search if there is one."""
-    blocks = load_recipe(block.tuned_by).blocks if block.tuned_by else (block,)
-    return {name for one in blocks for name in one.variants.get(row, [row])}
+def _named_lists(block: TrialBlock) -> dict[tuple[str, str], dict[Any, list[str]]]:
+    """What the lists of a block have, each with its names under a key of ``--only``.
 
-
-_method = partial(own_name, "method", choices=METHODS)
-_dataset = partial(own_name, "dataset", choices=DATASETS)
+    In a row may be any network that is tried for it, by the search if there is one.
+    """
+    tried = load_recipe(block.tuned_by).blocks if block.tuned_by else (block,)
+    networks = {
+        row: sorted({name for one in tried for name in one.variants.get(row, [row])})
+        for row in block.backbones
+    }
+    return {
+        ("methods", "method"): {
+            name: [own_name("method", name, METHODS)] for name in block.methods
+        },
+        ("backbones", "backbone"): {row: [row, *networks[row]] for row in networks},
+        ("datasets", "dataset"): {
+            name: [own_name("dataset", name, DATASETS)] for name in block.datasets
+        },
+        ("noise", "noise"): {noise: [str(noise)] for noise in block.noise},
+    }
 
 
 @dataclass(frozen=True)
@@ -164,14 +159,7 @@ def make_survey(
     seeds: int | None = None,
     selection: Selection | None = None,
 ) -> Survey:
-    """See which trials of a recipe have a result.
-
-    Args:
-        recipe: The recipe.
-        results: What is known, by the key of the trial.
-        seeds: Number of seeds instead of the recipe's own.
-        selection: What is wanted of the recipe, if not everything.
-    """
+    """See which trials of a recipe, or of what is wanted of it, have a result."""
     selection = selection or Selection()
     wanted = selection.narrowed(recipe)
     plan = make_plan(wanted, Tuning(results), seeds=seeds)

@@ -6,8 +6,6 @@ identity changes, what it stands for does not.
 """
 
 import json
-from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,9 +15,8 @@ from msgspec.structs import replace
 
 from gsebo.errors import InvalidInput
 from gsebo.experiments.plan import default_parameters
-from gsebo.experiments.result import SCHEMA, Result
+from gsebo.experiments.result import SCHEMA, Result, Trial
 from gsebo.experiments.store import Store, StoredLine
-from gsebo.experiments.trial import Trial
 from gsebo.methods import METHODS
 from gsebo.schema import Key, Value, json_as, plain_as
 
@@ -56,13 +53,18 @@ def check_results(store: Store) -> list[FileReport]:
     """Look at every line of every file."""
     if not store.paths():
         return []
+    # The line that counts for each trial: the first end, or the last failure.
+    kept: dict[str, StoredLine] = {}
     # Nobody may write between the looks.
     with store.lock():
         by_path: dict[Path, list[StoredLine]] = {path: [] for path in store.paths()}
         for line in store.lines():
             by_path[line.path].append(line)
+            if line.result is not None:
+                before = kept.get(line.result.key, line).result
+                if before is line.result or (before is not None and not before.ok):
+                    kept[line.result.key] = line
         unfinished = store.unfinished()
-    kept = _kept(line for lines in by_path.values() for line in lines)
     return [
         _report(path, lines, kept, path in unfinished)
         for path, lines in by_path.items()
@@ -87,30 +89,14 @@ def put_in_order(store: Store) -> None:
             path.unlink()
 
 
-def _kept(lines: Iterable[StoredLine]) -> set[tuple[Path, int]]:
-    """Place of the line that counts for each trial: the first end, or last failure."""
-    by_trial: dict[str, list[StoredLine]] = defaultdict(list)
-    for line in lines:
-        if line.result is not None:
-            by_trial[line.result.key].append(line)
-    best = (
-        next((line for line in same if line.result and line.result.ok), same[-1])
-        for same in by_trial.values()
-    )
-    return {(line.path, line.number) for line in best}
-
-
 def _report(
-    path: Path,
-    lines: list[StoredLine],
-    kept: set[tuple[Path, int]],
-    unfinished: bool,
+    path: Path, lines: list[StoredLine], kept: dict[str, StoredLine], unfinished: bool
 ) -> FileReport:
     counting, duplicates, problems = [], [], []
     for line in lines:
         if line.result is None:
             problems.append(f"line {line.number} is no result: {line.problem}")
-        elif (path, line.number) in kept:
+        elif kept[line.result.key] is line:
             counting.append(line.result)
             problems += [f"line {line.number}: {text}" for text in stale(line.result)]
         else:
