@@ -17,7 +17,7 @@ from torch import Tensor
 from benchmarks.process_memory import peak_bytes
 from gsebo.data import load
 from gsebo.sparse import SparseFeatures, make_features
-from gsebo.sparse.features import unit_rows
+from gsebo.sparse.operators import unit_rows
 from gsebo.structure.candidates import (
     _EXACT_NODES,
     _as_rows,

@@ -15,7 +15,7 @@ from gsebo.graph import Topology
 from gsebo.graph.arrays import CanonicalGraph, CSRArrays, GraphArrays
 from gsebo.nn import Backbone, make_backbone
 from gsebo.sparse import SparseFeatures
-from gsebo.sparse.features import features_as_stored
+from gsebo.sparse.operators import features_as_stored
 
 FEATURES, CLASSES, LAYERS = 6, 3, 3
 NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {

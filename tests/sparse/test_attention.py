@@ -9,8 +9,8 @@ from torch.nn.functional import cross_entropy, elu, leaky_relu
 
 from gsebo.nn.gat import GAT, attend
 from gsebo.sparse import Noise, Pattern, Untraceable, dropout
-from gsebo.sparse.dropout import keep_mask
 from gsebo.sparse.kernels import numba_compile
+from gsebo.sparse.operators import keep_mask
 from gsebo.tape import Program, Reach, trace
 
 from .patterns import Positions, awkward, large, normal

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from gsebo.errors import InvalidInput
 from gsebo.sparse import Noise, SparseFeatures, dropout, reference_kernels
-from gsebo.sparse.dropout import keep_mask
 from gsebo.sparse.kernels import numba_cpu, reference
 from gsebo.sparse.kernels.random_bits import Drop
+from gsebo.sparse.operators import keep_mask
 from gsebo.tape.cpu.kernels import NUMBA_TAPE
 
 from .patterns import awkward, examples, normal

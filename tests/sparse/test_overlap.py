@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from gsebo.sparse import Pattern, SparseFeatures
-from gsebo.sparse.features import unit_rows
+from gsebo.sparse.operators import unit_rows
 from gsebo.structure.evidence import row_overlap
 
 from .patterns import Positions, empty, examples, large, normal, positions

@@ -12,7 +12,7 @@ from gsebo.errors import InvalidInput
 from gsebo.graph import Topology, canonicalise
 from gsebo.sparse import Pattern
 from gsebo.tape import Reach
-from gsebo.tape.reach import leading_rows
+from gsebo.tape.trace import leading_rows
 
 
 def random_pattern(size: int, entries: int, seed: int) -> Pattern:

@@ -21,9 +21,9 @@ from gsebo.data import load
 from gsebo.nn import GAT, GCN, MLP, SAGE, JKNet
 from gsebo.nn.base import Backbone
 from gsebo.sparse import Noise, Pattern, Untraceable
-from gsebo.sparse.features import make_features
 from gsebo.sparse.kernels.random_bits import Drop
-from gsebo.tape import Program, Reach, backend, bind, trace
+from gsebo.sparse.operators import make_features
+from gsebo.tape import Program, Reach, backend, program, trace
 from gsebo.tape.cpu.kernels import NUMBA_TAPE
 
 from .patterns import normal
@@ -95,12 +95,12 @@ def test_in_the_interpreter() -> None:
 @contextmanager
 def triton_kernels() -> Iterator[None]:
     """Binds programs to Triton kernels inside, on the CPU too."""
-    chosen = bind.tape_kernels_for
+    chosen = program.tape_kernels_for
     try:
-        bind.tape_kernels_for = lambda like: triton_tape.TRITON_TAPE
+        program.tape_kernels_for = lambda like: triton_tape.TRITON_TAPE
         yield
     finally:
-        bind.tape_kernels_for = chosen
+        program.tape_kernels_for = chosen
 
 
 @dataclass(frozen=True)

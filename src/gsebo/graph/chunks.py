@@ -15,7 +15,7 @@ from torch import Tensor
 from gsebo.graph.arrays import CanonicalGraph, CSRArrays, GraphArrays
 from gsebo.graph.mapped import gather_rows
 from gsebo.graph.topology import Topology
-from gsebo.sparse.features import SparseFeatures, features_as_stored
+from gsebo.sparse.operators import SparseFeatures, features_as_stored
 from gsebo.sparse.pattern import sorted_pattern
 
 Nodes = NDArray[np.int64]

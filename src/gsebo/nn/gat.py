@@ -9,8 +9,7 @@ from torch.nn.functional import elu, leaky_relu
 
 from gsebo.nn.base import Features, Layer, LayeredBackbone, glorot, require_counts
 from gsebo.sparse import Noise, Pattern
-from gsebo.sparse.dropout import dropout
-from gsebo.sparse.operators import edge_softmax, row_expand, row_sum, spmm
+from gsebo.sparse.operators import dropout, edge_softmax, row_expand, row_sum, spmm
 from gsebo.sparse.symbol import Attend, Strengths, Symbol, Untraceable
 
 
@@ -40,17 +39,8 @@ def attend(
     if isinstance(message, Symbol) and isinstance(strength, Strengths):
         if renormalise:
             raise Untraceable("attention that is normalised again")
-        node = Attend(
-            channels=message.node.channels,
-            argument=message.node,
-            layer=strength.layer,
-            weight=message.weight_name(attention),
-            heads=heads,
-            slope=slope,
-            site=site,
-            rate=0.0 if noise is None else rate,
-        )
-        return message.then(node)
+        name, dropped = message.weight_name(attention), 0.0 if noise is None else rate
+        return message.then(Attend, strength.layer, name, heads, slope, site, dropped)
     nodes = pattern.num_rows
     by_head = message.view(nodes, heads, -1).transpose(0, 1).contiguous()
     # Both scores come from one product.

@@ -1,4 +1,4 @@
-"""Sparse operators that can be differentiated any number of times.
+"""Sparse operators that can be differentiated any number of times, features, dropout.
 
 Values are ``[..., entries]``, matrices ``[..., rows, channels]``; leading axes
 broadcast as in :func:`torch.matmul`. The derivative of each operator is made of these
@@ -17,51 +17,47 @@ operator           derivative
 On a :class:`CompletePattern` they are matrix products, left to autograd.
 """
 
+from __future__ import annotations
+
 import math
-from typing import Any, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
 from gsebo.errors import InvalidInput
-from gsebo.sparse.complete import CompletePattern
 from gsebo.sparse.kernels import kernels_for
-from gsebo.sparse.pattern import Pattern
-from gsebo.sparse.symbol import Propagate, Strengths, Symbol
+from gsebo.sparse.kernels.random_bits import site_keys
+from gsebo.sparse.pattern import CompletePattern, Pattern
+from gsebo.sparse.symbol import Dropout, Propagate, Strengths, Symbol
+
+# On features of Cora's size the two products break even here with 128 columns, and the
+# sparse one is still a quarter faster with 16 (benchmarks/thresholds.py).
+_SPARSE_BELOW = 0.25
 
 
 def spmm(pattern: Pattern, values: Tensor, x: Tensor) -> Tensor:
     """Multiply the sparse matrix ``(pattern, values)`` by ``x``.
 
-    Args:
-        pattern: Positions of the entries.
-        values: Their values, ``[..., entries]``.
-        x: Dense matrix, ``[..., columns, channels]``.
-
-    Returns:
-        ``[..., rows, channels]``.
+    From ``[..., entries]`` and ``[..., columns, channels]`` to ``[..., rows,
+    channels]``.
     """
     if isinstance(x, Symbol) and isinstance(values, Strengths):
-        return x.then(Propagate(x.node.channels, x.node, values.layer))
+        return x.then(Propagate, values.layer)
     _expect("values", values, -1, pattern.num_entries, "entries")
     _expect("x", x, -2, pattern.num_columns, "columns")
     _expect_one_dtype(values, x)
     if isinstance(pattern, CompletePattern):
         return pattern.matrix(values) @ x
-    return _apply(_Spmm, pattern, values, x)
+    return _apply(_Product, "spmm", pattern, values, x)
 
 
 def sddmm(pattern: Pattern, a: Tensor, b: Tensor) -> Tensor:
     """Entries of ``a @ b.T`` at the positions of ``pattern``.
 
-    Args:
-        pattern: Positions to compute.
-        a: ``[..., rows, channels]``.
-        b: ``[..., columns, channels]``.
-
-    Returns:
-        ``[..., entries]``.
+    From ``[..., rows, channels]`` and ``[..., columns, channels]`` to ``[...,
+    entries]``.
     """
     _expect("a", a, -2, pattern.num_rows, "rows")
     _expect("b", b, -2, pattern.num_columns, "columns")
@@ -69,7 +65,7 @@ def sddmm(pattern: Pattern, a: Tensor, b: Tensor) -> Tensor:
     _expect_one_dtype(a, b)
     if isinstance(pattern, CompletePattern):
         return pattern.values(a @ b.mT)
-    return _apply(_Sddmm, pattern, a, b)
+    return _apply(_Product, "sddmm", pattern, a, b)
 
 
 def row_sum(pattern: Pattern, values: Tensor) -> Tensor:
@@ -77,7 +73,7 @@ def row_sum(pattern: Pattern, values: Tensor) -> Tensor:
     _expect("values", values, -1, pattern.num_entries, "entries")
     if isinstance(pattern, CompletePattern):
         return pattern.matrix(values).sum(-1)
-    return _apply(_RowSum, pattern, values)
+    return _apply(_Rows, "row_sum", pattern, values)
 
 
 def row_expand(pattern: Pattern, x: Tensor) -> Tensor:
@@ -85,7 +81,7 @@ def row_expand(pattern: Pattern, x: Tensor) -> Tensor:
     _expect("x", x, -1, pattern.num_rows, "rows")
     if isinstance(pattern, CompletePattern):
         return pattern.values(x.unsqueeze(-1).expand(*x.shape, pattern.num_columns))
-    return _apply(_RowExpand, pattern, x)
+    return _apply(_Rows, "row_expand", pattern, x)
 
 
 def edge_softmax(pattern: Pattern, scores: Tensor) -> Tensor:
@@ -96,70 +92,48 @@ def edge_softmax(pattern: Pattern, scores: Tensor) -> Tensor:
     return _apply(_EdgeSoftmax, pattern, scores)
 
 
-class _Spmm(Function):
-    @staticmethod
-    def forward(ctx: Any, pattern: Pattern, values: Tensor, x: Tensor) -> Tensor:
-        ctx.pattern = pattern
-        ctx.save_for_backward(values, x)
-        batch = _broadcast(values.shape[:-1], x.shape[:-2])
-        out = kernels_for(x).spmm(pattern, _flat(values, batch, 1), _flat(x, batch, 2))
-        return out.view(*batch, *out.shape[-2:])
+class _Product(Function):
+    """``spmm`` of values and a matrix, or ``sddmm`` of two matrices."""
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        values, x = ctx.saved_tensors
-        _, values_needed, x_needed = ctx.needs_input_grad
-        grad_values = grad_x = None
-        if values_needed:
-            grad_values = _reduce(sddmm(ctx.pattern, grads[0], x), values)
-        if x_needed:
-            grad_x = _reduce(spmm(ctx.pattern.T, values, grads[0]), x)
-        return None, grad_values, grad_x
-
-
-class _Sddmm(Function):
-    @staticmethod
-    def forward(ctx: Any, pattern: Pattern, a: Tensor, b: Tensor) -> Tensor:
-        ctx.pattern = pattern
-        ctx.save_for_backward(a, b)
-        batch = _broadcast(a.shape[:-2], b.shape[:-2])
-        out = kernels_for(a).sddmm(pattern, _flat(a, batch, 2), _flat(b, batch, 2))
-        return out.view(*batch, out.shape[-1])
+    def forward(
+        ctx: Any, name: str, pattern: Pattern, left: Tensor, right: Tensor
+    ) -> Tensor:
+        ctx.name, ctx.pattern = name, pattern
+        ctx.save_for_backward(left, right)
+        own = 1 if name == "spmm" else 2
+        batch = _broadcast(left.shape[:-own], right.shape[:-2])
+        kernel = getattr(kernels_for(right), name)
+        out = kernel(pattern, _flat(left, batch, own), _flat(right, batch, 2))
+        return cast(Tensor, out.view(*batch, *out.shape[1:]))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        a, b = ctx.saved_tensors
-        _, a_needed, b_needed = ctx.needs_input_grad
-        grad_a = grad_b = None
-        if a_needed:
-            grad_a = _reduce(spmm(ctx.pattern, grads[0], b), a)
-        if b_needed:
-            grad_b = _reduce(spmm(ctx.pattern.T, grads[0], a), b)
-        return None, grad_a, grad_b
+        left, right = ctx.saved_tensors
+        of_values, (grad,) = ctx.name == "spmm", grads
+        by_left = by_right = None
+        if ctx.needs_input_grad[2]:
+            found = (sddmm if of_values else spmm)(ctx.pattern, grad, right)
+            by_left = _reduce(found, left)
+        if ctx.needs_input_grad[3]:
+            values, x = (left, grad) if of_values else (grad, left)
+            by_right = _reduce(spmm(ctx.pattern.T, values, x), right)
+        return None, None, by_left, by_right
 
 
-class _RowSum(Function):
-    @staticmethod
-    def forward(ctx: Any, pattern: Pattern, values: Tensor) -> Tensor:
-        ctx.pattern = pattern
-        out = kernels_for(values).row_sum(pattern, _flat(values, values.shape[:-1], 1))
-        return out.view(*values.shape[:-1], out.shape[-1])
+class _Rows(Function):
+    """``row_sum`` or ``row_expand``, each of which is the derivative of the other."""
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return None, row_expand(ctx.pattern, grads[0])
-
-
-class _RowExpand(Function):
-    @staticmethod
-    def forward(ctx: Any, pattern: Pattern, x: Tensor) -> Tensor:
-        ctx.pattern = pattern
-        out = kernels_for(x).row_expand(pattern, _flat(x, x.shape[:-1], 1))
-        return out.view(*x.shape[:-1], out.shape[-1])
+    def forward(ctx: Any, name: str, pattern: Pattern, x: Tensor) -> Tensor:
+        ctx.name, ctx.pattern = name, pattern
+        out = getattr(kernels_for(x), name)(pattern, _flat(x, x.shape[:-1], 1))
+        return cast(Tensor, out.view(*x.shape[:-1], out.shape[-1]))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return None, row_sum(ctx.pattern, grads[0])
+        back = row_expand if ctx.name == "row_sum" else row_sum
+        return None, None, back(ctx.pattern, grads[0])
 
 
 class _EdgeSoftmax(Function):
@@ -211,9 +185,8 @@ def _flat(tensor: Tensor, batch: torch.Size | tuple[int, ...], own: int) -> Tens
 
 def _reduce(gradient: Tensor, like: Tensor) -> Tensor:
     """Sum over the axes along which ``like`` was broadcast."""
-    return (
-        gradient if gradient.shape == like.shape else gradient.sum_to_size(like.shape)
-    )
+    same = gradient.shape == like.shape
+    return gradient if same else gradient.sum_to_size(like.shape)
 
 
 def _expect(name: str, tensor: Tensor, axis: int, size: int, what: str) -> None:
@@ -227,3 +200,150 @@ def _expect(name: str, tensor: Tensor, axis: int, size: int, what: str) -> None:
 def _expect_one_dtype(a: Tensor, b: Tensor) -> None:
     if a.dtype != b.dtype:
         raise InvalidInput(f"got {a.dtype} and {b.dtype}, expected one dtype")
+
+
+class SparseFeatures:
+    """A constant feature matrix in sparse form; ``features @ weight`` is dense.
+
+    Citation graphs hold 98 to 99 % zeros.
+    """
+
+    def __init__(self, pattern: Pattern, values: Tensor) -> None:
+        self.pattern = pattern
+        self.values = values
+
+    @property
+    def shape(self) -> torch.Size:
+        """Number of nodes and of features."""
+        return torch.Size((self.pattern.num_rows, self.pattern.num_columns))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the stored numbers."""
+        return self.values.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the stored numbers."""
+        return self.values.device
+
+    def __matmul__(self, weight: Tensor) -> Tensor:
+        return spmm(self.pattern, self.values, weight)
+
+    def to_dense(self) -> Tensor:
+        """Return the ordinary matrix."""
+        dense = self.values.new_zeros(self.shape)
+        position = (self.pattern.row_of_entry, self.pattern.column_of_entry)
+        return dense.index_put(position, self.values, accumulate=True)
+
+    def __repr__(self) -> str:
+        rows, columns = self.shape
+        return f"SparseFeatures({rows} x {columns}, stored={self.values.numel()})"
+
+
+def make_features(
+    x: Tensor, dtype: torch.dtype, device: torch.device | str
+) -> Tensor | SparseFeatures:
+    """Choose the cheaper form of ``x``, dense or ``sparse_csr``, on ``device``."""
+    if x.layout == torch.strided:
+        stored = int(torch.count_nonzero(x))
+    else:
+        x = x.to_sparse().coalesce()
+        stored = x.values().numel()
+    if stored >= _SPARSE_BELOW * x.numel():
+        # A copy of its own: memory that came from NumPy is aligned by chance, and a
+        # matrix product may round differently with the alignment.
+        return x.to_dense().to(device, dtype, copy=True).contiguous()
+    coo = x.to_sparse().coalesce()
+    rows, columns = coo.indices()
+    pattern = Pattern.from_positions(rows, columns, x.shape[0], x.shape[1])
+    return SparseFeatures(pattern.to(device), coo.values().to(device, dtype))
+
+
+def features_as_stored(
+    x: Tensor, dtype: torch.dtype, device: torch.device | str
+) -> Tensor | SparseFeatures:
+    """Keep the form of ``x``, dense or ``sparse_csr``, on ``device``."""
+    if x.layout == torch.strided:
+        return x.to(device, dtype).contiguous()
+    columns = x.col_indices()
+    index = Pattern.index_dtype(max(columns.numel(), *x.shape))
+    each = torch.arange(columns.numel(), dtype=index)
+    pattern = Pattern(*x.shape, x.crow_indices(), columns.to(index), each)
+    return SparseFeatures(pattern.to(device), x.values().to(device, dtype))
+
+
+def unit_rows(matrix: Tensor | SparseFeatures) -> Tensor | SparseFeatures:
+    """Divide every row by its length; rows of zeros stay zero.
+
+    >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000]])
+    """
+    if isinstance(matrix, Tensor):
+        return matrix * _inverse_root(matrix.square().sum(-1, keepdim=True))
+    scale = _inverse_root(row_sum(matrix.pattern, matrix.values.square()))
+    scaled = matrix.values * scale[matrix.pattern.row_of_entry]
+    return SparseFeatures(matrix.pattern, scaled)
+
+
+def _inverse_root(squares: Tensor) -> Tensor:
+    return torch.where(squares > 0, squares, 1).rsqrt()
+
+
+Numbers = TypeVar("Numbers", bound=Tensor | SparseFeatures)
+
+
+class Noise(NamedTuple):
+    """Names the randomness of one training step; ``None`` in its place means none."""
+
+    seed: int
+    step: int
+
+    def keys(self, site: int) -> tuple[int, int]:
+        """Two 32-bit keys for one place in the network."""
+        keys = site_keys(self.seed, self.step, site)  # type: ignore[no-untyped-call]
+        return cast(tuple[int, int], keys)
+
+
+def dropout(x: Numbers, rate: float, noise: Noise | None, site: int) -> Numbers:
+    """Zero each number with probability ``rate`` and scale the rest to keep the mean.
+
+    The mask is a pure function of seed, step, ``site`` (the number of the place in the
+    network) and position: nothing has to be stored to replay a training step, a run
+    does not depend on the number of threads, and every device draws the same mask.
+    Sparse features draw for their stored entries only: a zero stays zero either way.
+    """
+    if noise is None or rate == 0.0:
+        return x
+    if isinstance(x, Symbol):
+        return x.then(Dropout, site, rate)
+    if isinstance(x, SparseFeatures):
+        values = x.values * keep_mask(x.values, rate, noise, site)
+        return cast(Numbers, SparseFeatures(x.pattern, values))
+    return cast(Numbers, x * keep_mask(x, rate, noise, site))
+
+
+def keep_mask(x: Tensor, rate: float, noise: Noise, site: int) -> Tensor:
+    """Mask like ``x``: 0 with probability ``rate``, else ``1 / (1 - rate)``."""
+    if not 0.0 <= rate < 1.0:
+        raise InvalidInput(f"dropout rate is {rate}, expected a number in [0, 1)")
+    threshold = max(round((1.0 - rate) * 2**32), 1)
+    mask = kernels_for(x).keep_mask(x.numel(), threshold, noise.keys(site), x)
+    return mask.view(x.shape)
+
+
+def uniform(shape: tuple[int, ...], noise: Noise, site: int, like: Tensor) -> Tensor:
+    """Draw numbers in the open interval (0, 1), the same on every device.
+
+    ``like`` gives device and type; no two places share a ``site``.
+
+    >>> uniform((2,), Noise(0, 1), 3, torch.empty(0)) > 0
+    tensor([True, True])
+    """
+    # The middles of 2^bits intervals are neither 0 nor 1. With one bit more, single
+    # precision would round the largest up to 1.
+    bits = 23 if like.dtype == torch.float32 else 32
+    kernels = kernels_for(like)
+    drawn = kernels.uniform(math.prod(shape), bits, noise.keys(site), like)
+    return drawn.view(shape)

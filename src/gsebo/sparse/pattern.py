@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import weakref
 from functools import cached_property
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from torch import Tensor
+from torch.nn.functional import pad
 
 from gsebo.errors import InvalidInput
 
@@ -73,13 +73,9 @@ class Pattern:
         rows = _inside("rows", rows, num_rows)
         columns = _inside("columns", columns, num_columns)
         order = _sorting(rows * num_columns + columns)
-        counts = torch.bincount(rows, minlength=num_rows)
-        indptr = torch.zeros(num_rows + 1, dtype=torch.int64, device=rows.device)
-        torch.cumsum(counts, 0, out=indptr[1:])
         index = cls.index_dtype(max(rows.numel(), num_rows, num_columns))
-        return cls(
-            num_rows, num_columns, indptr, columns[order].to(index), order.to(index)
-        )
+        stored, entries = columns[order].to(index), order.to(index)
+        return cls(num_rows, num_columns, _starts(rows, num_rows), stored, entries)
 
     @staticmethod
     def index_dtype(largest: int) -> torch.dtype:
@@ -137,18 +133,9 @@ class Pattern:
     def _transpose(self) -> Pattern:
         # By column alone: within one, a stable sort keeps the order of the rows.
         order = _sorting(self.columns)
-        counts = torch.bincount(self.columns.long(), minlength=self.num_columns)
-        indptr = torch.zeros(
-            self.num_columns + 1, dtype=torch.int64, device=self.device
-        )
-        torch.cumsum(counts, 0, out=indptr[1:])
-        return Pattern(
-            self.num_columns,
-            self.num_rows,
-            indptr,
-            self.rows[order],
-            self.entries[order],
-        )
+        indptr = _starts(self.columns.long(), self.num_columns)
+        stored, entries = self.rows[order], self.entries[order]
+        return Pattern(self.num_columns, self.num_rows, indptr, stored, entries)
 
     def with_transpose(self, twin: Pattern) -> Pattern:
         """Return this pattern, told what its transpose is."""
@@ -173,17 +160,18 @@ class Pattern:
         """Return the pattern on ``device``."""
         if self.device == torch.device(device):
             return self
-        return Pattern(
-            self.num_rows,
-            self.num_columns,
-            self.indptr.to(device),
-            self.columns.to(device),
-            self.entries.to(device),
-        )
+        index = (self.indptr, self.columns, self.entries)
+        moved = (each.to(device) for each in index)
+        return Pattern(self.num_rows, self.num_columns, *moved)
 
     def __repr__(self) -> str:
         shape = f"{self.num_rows} x {self.num_columns}"
         return f"Pattern({shape}, num_entries={self.num_entries})"
+
+
+def _starts(rows: Tensor, num_rows: int) -> Tensor:
+    """Where each row begins, and the end of the last."""
+    return pad(torch.bincount(rows, minlength=num_rows).cumsum(0), (1, 0))
 
 
 def _sorting(keys: Tensor) -> Tensor:
@@ -205,24 +193,15 @@ def _inside(name: str, index: Tensor, size: int) -> Tensor:
     return index
 
 
-Array = NDArray[Any]
-
-
 def sorted_pattern(
     rows: Tensor, columns: Tensor, size: int, *, loops: bool, device: torch.device | str
 ) -> Pattern:
     """Build a square pattern with its transpose.
 
     It is that of :meth:`Pattern.from_positions`, for graphs that are looked at once:
-    nothing is sorted.
-
-    Args:
-        rows: Row of each entry, int64 ``[entries]`` on the CPU.
-        columns: Column of each; sorted by row and column, each position once.
-        size: Number of rows and of columns.
-        loops: Whether ``size`` further entries follow, those of the diagonal, which
-            are not among the positions given.
-        device: Where the pattern is to lie.
+    nothing is sorted. Positions, int64 on the CPU, are sorted by row and column, each
+    once. With ``loops`` the diagonal, which is not among them, follows as ``size``
+    further entries.
 
     >>> pattern = sorted_pattern(
     ...     torch.tensor([0]), torch.tensor([1]), 2, loops=True, device="cpu"
@@ -244,23 +223,20 @@ def sorted_pattern(
     index = np.int64 if Pattern.index_dtype(largest) == torch.int64 else np.int32
     stored, entries = column[order].astype(index), order.astype(index)
     turned = csr_matrix((entries, stored, indptr), shape=(size, size)).tocsc()
-    turned_indptr = turned.indptr.astype(np.int64)
     turned_stored = turned.indices.astype(index, copy=False)
-    pattern = _pattern(size, indptr, stored, entries, device)
-    pattern.with_transpose(
-        _pattern(size, turned_indptr, turned_stored, turned.data, device)
+    views = (
+        (indptr, stored, entries),
+        (turned.indptr.astype(np.int64), turned_stored, turned.data),
     )
+    pattern, twin = (
+        Pattern(size, size, *(torch.from_numpy(each).to(device) for each in view))
+        for view in views
+    )
+    pattern.with_transpose(twin)
     # They are known here, and all that asks for strengths asks for them.
     pattern.__dict__["row_of_entry"] = torch.from_numpy(row).to(device)
     pattern.__dict__["column_of_entry"] = torch.from_numpy(column).to(device)
     return pattern
-
-
-def _pattern(
-    size: int, indptr: Array, columns: Array, entries: Array, device: torch.device | str
-) -> Pattern:
-    parts = (torch.from_numpy(part).to(device) for part in (indptr, columns, entries))
-    return Pattern(size, size, *parts)
 
 
 def subpattern(pattern: Pattern, kept: Tensor) -> Pattern:
@@ -268,10 +244,6 @@ def subpattern(pattern: Pattern, kept: Tensor) -> Pattern:
 
     The transpose comes with it, by the same linear pass. It is for training steps that
     see another graph each: nothing is sorted.
-
-    Args:
-        pattern: Positions of all entries.
-        kept: bool ``[entries]``.
 
     >>> pattern = Pattern.from_positions(torch.tensor([1, 0]), torch.tensor([0, 1]), 2)
     >>> subpattern(pattern, torch.tensor([False, True])).row_of_entry.tolist()
@@ -286,7 +258,7 @@ def _rows_of_kept(pattern: Pattern, kept: Tensor, number: Tensor) -> Pattern:
     """The kept entries, row by row, under their new numbers."""
     stays = kept.index_select(0, pattern.entries)
     chosen = stays.nonzero().squeeze(-1)
-    before = torch.nn.functional.pad(stays.cumsum(0), (1, 0))
+    before = pad(stays.cumsum(0), (1, 0))
     entries = number.index_select(0, pattern.entries.index_select(0, chosen))
     return Pattern(
         pattern.num_rows,
@@ -295,3 +267,69 @@ def _rows_of_kept(pattern: Pattern, kept: Tensor, number: Tensor) -> Pattern:
         pattern.columns.index_select(0, chosen),
         entries.to(pattern.entries.dtype),
     )
+
+
+@final
+class CompletePattern(Pattern):
+    """All positions of a square matrix, row by row: entry ``i * size + j`` is (i, j).
+
+    Products with it are matrix products. A network on a dense graph is the same network
+    on this pattern, so that methods which weigh all n² pairs of nodes need no second
+    version of any layer.
+
+    >>> CompletePattern(2, "cpu").matrix(torch.arange(4)).tolist()
+    [[0, 1], [2, 3]]
+    """
+
+    def __init__(
+        self, size: int, device: torch.device | str, *, transposed: bool = False
+    ) -> None:
+        self.num_rows = self.num_columns = size
+        self._device = torch.device(device)
+        self._transposed = transposed
+
+    def matrix(self, values: Tensor) -> Tensor:
+        """View values ``[..., entries]`` as ``[..., rows, columns]``."""
+        square = values.view(*values.shape[:-1], self.num_rows, self.num_columns)
+        return square.mT if self._transposed else square
+
+    def values(self, matrix: Tensor) -> Tensor:
+        """Lay a matrix ``[..., rows, columns]`` out as ``[..., entries]``."""
+        return (matrix.mT if self._transposed else matrix).flatten(-2)
+
+    @property
+    def num_entries(self) -> int:
+        """Number of positions."""
+        return self.num_rows * self.num_columns
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the values."""
+        return self._device
+
+    @cached_property
+    def indptr(self) -> Tensor:  # type: ignore[override]
+        """Start of each row."""
+        starts = torch.arange(self.num_rows + 1, device=self._device)
+        return starts * self.num_columns
+
+    @cached_property
+    def columns(self) -> Tensor:  # type: ignore[override]
+        """Column of each stored position."""
+        each = torch.arange(self.num_columns, device=self._device)
+        return each.repeat(self.num_rows)
+
+    @cached_property
+    def entries(self) -> Tensor:  # type: ignore[override]
+        """Entry that each stored position holds."""
+        every = torch.arange(self.num_entries, device=self._device)
+        return self.matrix(every).flatten()
+
+    def _transpose(self) -> CompletePattern:
+        return CompletePattern(
+            self.num_rows, self._device, transposed=not self._transposed
+        )
+
+    def to(self, device: torch.device | str) -> CompletePattern:
+        """Return the pattern on ``device``."""
+        return CompletePattern(self.num_rows, device, transposed=self._transposed)

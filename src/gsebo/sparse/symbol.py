@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -14,43 +14,32 @@ class Untraceable(Exception):
     """The network does something for which there is no kernel call."""
 
 
-@dataclass(frozen=True, eq=False)
-class Node:
-    """One result, ``[nodes, channels]``."""
+class Node(msgspec.Struct, frozen=True, eq=False):
+    """One result, ``[nodes, channels]``, and the results that it is computed from."""
 
     channels: int
+    arguments: tuple[Node, ...]
 
 
-@final
-@dataclass(frozen=True, eq=False)
 class Source(Node):
     """The features; they do not depend on any weight."""
 
 
-@final
-@dataclass(frozen=True, eq=False)
 class Product(Node):
     """``argument @ weight``."""
 
-    argument: Node
     weight: str
 
 
-@final
-@dataclass(frozen=True, eq=False)
 class Propagate(Node):
     """Sum of the argument over the entries of each row, times their strength."""
 
-    argument: Node
     layer: int
 
 
-@final
-@dataclass(frozen=True, eq=False)
 class Attend(Node):
     """The same, times an attention that is computed from the argument."""
 
-    argument: Node
     layer: int
     weight: str
     heads: int
@@ -59,49 +48,31 @@ class Attend(Node):
     rate: float
 
 
-@final
-@dataclass(frozen=True, eq=False)
 class Bias(Node):
     """``argument + weight``, the same for every node."""
 
-    argument: Node
     weight: str
 
 
-@final
-@dataclass(frozen=True, eq=False)
 class Activation(Node):
     """A function of each number."""
 
-    argument: Node
     kind: str
 
 
-@final
-@dataclass(frozen=True, eq=False)
 class Dropout(Node):
     """Numbers left out at random."""
 
-    argument: Node
     site: int
     rate: float
 
 
-@final
-@dataclass(frozen=True, eq=False)
 class Sum(Node):
-    """``left + right``."""
-
-    left: Node
-    right: Node
+    """Sum of two results."""
 
 
-@final
-@dataclass(frozen=True, eq=False)
 class Concat(Node):
     """Several results side by side."""
-
-    parts: tuple[Node, ...]
 
 
 @final
@@ -112,8 +83,9 @@ class Symbol:
         self.node = node
         self._weights = weights
 
-    def then(self, node: Node) -> Symbol:
-        """Return the symbol of a result that was computed from this one."""
+    def then(self, kind: type[Node], *values: Any, channels: int = 0) -> Symbol:
+        """Return the symbol of a result that was computed from this one alone."""
+        node = kind(channels or self.node.channels, (self.node,), *values)
         return Symbol(node, self._weights)
 
     def weight_name(self, weight: Tensor) -> str:
@@ -124,15 +96,16 @@ class Symbol:
 
     def __matmul__(self, weight: Tensor) -> Symbol:
         name = self.weight_name(weight)
-        return self.then(Product(weight.shape[-1], self.node, name))
+        return self.then(Product, name, channels=weight.shape[-1])
 
     def __add__(self, other: Tensor | Symbol) -> Symbol:
         if isinstance(other, Symbol):
-            return self.then(Sum(self.node.channels, self.node, other.node))
+            both = (self.node, other.node)
+            return Symbol(Sum(self.node.channels, both), self._weights)
         name = self.weight_name(other)
         if other.shape != (self.node.channels,):
             raise Untraceable(f"a sum with a weight of shape {tuple(other.shape)}")
-        return self.then(Bias(self.node.channels, self.node, name))
+        return self.then(Bias, name)
 
     def __getattr__(self, name: str) -> Any:
         raise Untraceable(name)
@@ -147,13 +120,11 @@ class Symbol:
     ) -> Symbol:
         first = arguments[0]
         if function is torch.cat and (options or {}) == {"dim": -1}:
-            symbols: Sequence[Symbol] = first
-            parts = tuple(part.node for part in symbols)
+            parts = tuple(part.node for part in first)
             width = sum(part.channels for part in parts)
-            return symbols[0].then(Concat(width, parts))
+            return Symbol(Concat(width, parts), first[0]._weights)
         if function in _ACTIVATIONS and isinstance(first, Symbol):
-            kind = _ACTIVATIONS[function]
-            return first.then(Activation(first.node.channels, first.node, kind))
+            return first.then(Activation, _ACTIVATIONS[function])
         raise Untraceable(function.__name__)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from gsebo.errors import InvalidInput
 from gsebo.graph.arrays import CanonicalGraph
 from gsebo.sparse import Pattern, SparseFeatures
-from gsebo.sparse.features import unit_rows
+from gsebo.sparse.operators import unit_rows
 from gsebo.structure.evidence import entry_products
 
 # Numbers held at a time: 64 MiB in single precision.

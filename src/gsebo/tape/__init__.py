@@ -6,6 +6,6 @@ their tangents. Nothing is recorded or allocated while a program runs.
 """
 
 from gsebo.tape.program import Program as Program
-from gsebo.tape.reach import Reach as Reach
+from gsebo.tape.trace import Reach as Reach
 from gsebo.tape.trace import Tape as Tape
 from gsebo.tape.trace import trace as trace

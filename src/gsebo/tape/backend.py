@@ -19,29 +19,30 @@ from gsebo.sparse.pattern import Pattern
 from gsebo.sparse.symbol import Untraceable
 
 
+class PointwiseStep(NamedTuple):
+    """``dropout(activation(z + bias))``."""
+
+    kind: str  # name of the activation
+    z: Tensor
+    bias: tuple[Tensor, Tensor] | None  # with its tangent, [replicas, channels] each
+    drop: Drop | None
+
+
 class AttentionStep(NamedTuple):
     """What an attention step reads; all of it stays where it is between runs.
 
-    Attributes:
-        pattern: Positions of the entries. Row ``i`` and column ``i`` are one node, and
-            there may be more columns than rows.
-        strength: Of the entries, ``[replicas, entries]``; it has no tangent.
-        message: ``[replicas, columns, lanes, heads * channels]``.
-        weight: Of the attention, ``[replicas, heads, channels, 2]``: target, source.
-        tangent: Of the weight; not read where there is one lane.
-        slope: Of the leaky ReLU where its argument is negative.
-        drop: Dropout of the attention; its positions are those of the entries.
-        whole_entries: Number of entries of the whole graph: entry ``p`` of it is at
-            ``head * whole_entries + p`` of the mask.
+    Row ``i`` and column ``i`` of the pattern are one node, and there may be more
+    columns than rows. Entry ``p`` of the whole graph is at ``head * whole_entries + p``
+    of the mask.
     """
 
     pattern: Pattern
-    strength: Tensor
-    message: Tensor
-    weight: Tensor
-    tangent: Tensor
-    slope: float
-    drop: Drop | None
+    strength: Tensor  # [replicas, entries]; it has no tangent
+    message: Tensor  # [replicas, columns, lanes, heads * channels]
+    weight: Tensor  # [replicas, heads, channels, 2]: target, source
+    tangent: Tensor  # of the weight; not read where there is one lane
+    slope: float  # of the leaky ReLU where its argument is negative
+    drop: Drop | None  # of the attention; its positions are those of the entries
     whole_entries: int
 
     @property
@@ -60,40 +61,30 @@ class AttentionStep(NamedTuple):
         return self.message.shape[2]
 
 
+class Gradients(NamedTuple):
+    """Where the gradient by a result is, and where to put those by its arguments.
+
+    With two lanes, it is the tangents of the gradients by weight and strength that are
+    added.
+    """
+
+    result: Tensor
+    argument: Tensor  # with one lane less than the argument it is the tangent alone
+    weight: Tensor | None  # to add to, if there is one
+    strength: Tensor | None  # to add to, if anybody asks
+    accumulate: bool  # whether to add to ``argument``
+
+
 class AttentionKernels(ABC):
     """An attention step with the memory that its way back needs."""
 
     @abstractmethod
     def forward(self, out: Tensor) -> list[Call]:
-        """Calls that compute the step.
-
-        Args:
-            out: ``[replicas, rows, lanes, heads * channels]``.
-        """
+        """Calls that compute the step."""
 
     @abstractmethod
-    def back(
-        self,
-        grad_out: Tensor,
-        to_message: Tensor,
-        to_weight: Tensor,
-        to_strength: Tensor | None,
-        *,
-        accumulate: bool,
-    ) -> list[Call]:
-        """Calls that pull a gradient back through the step.
-
-        With two lanes, it is the tangents of the gradients by weight and strength that
-        are added.
-
-        Args:
-            grad_out: Gradient by the result, shaped like it.
-            to_message: Gradient by the messages, written or added. With one lane less
-                than the messages it is the tangent alone.
-            to_weight: Gradient by the weight, added.
-            to_strength: Gradient by the strengths, added, or None if nobody asks.
-            accumulate: Whether to add to ``to_message``.
-        """
+    def back(self, gradients: Gradients) -> list[Call]:
+        """Calls that pull a gradient back through the step."""
 
 
 class TapeKernels(ABC):
@@ -119,42 +110,12 @@ class TapeKernels(ABC):
         """``out[replica] = dropout(values)``, with a mask of its own for each."""
 
     @abstractmethod
-    def pointwise(
-        self,
-        kind: str,
-        z: Tensor,
-        bias: tuple[Tensor, Tensor] | None,
-        drop: Drop | None,
-        out: Tensor,
-    ) -> Call:
-        """``out = dropout(activation(z + bias))``.
-
-        Args:
-            kind: Name of the activation.
-            z: What to compute it from.
-            bias: The bias and its tangent, ``[replicas, channels]`` each.
-            drop: The dropout.
-            out: Where to write.
-        """
+    def pointwise(self, step: PointwiseStep, out: Tensor) -> Call:
+        """Compute the step."""
 
     @abstractmethod
-    def pointwise_back(
-        self,
-        kind: str,
-        z: Tensor,
-        bias: tuple[Tensor, Tensor] | None,
-        drop: Drop | None,
-        grad_out: Tensor,
-        grad_z: Tensor,
-        grad_bias: Tensor | None,
-        *,
-        accumulate: bool,
-    ) -> Call:
-        """Pull ``grad_out`` back to ``grad_z`` (written or added) and the bias (added).
-
-        ``grad_out`` is overwritten and may be the same memory as ``grad_z``. With two
-        lanes it is the tangent of the bias's gradient that is added.
-        """
+    def pointwise_back(self, step: PointwiseStep, gradients: Gradients) -> Call:
+        """Pull a gradient back, which is overwritten and may be where it is put."""
 
     @abstractmethod
     def cross_entropy(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from threading import Lock
 from typing import final
 
@@ -15,42 +15,118 @@ from torch import Tensor
 from torch.cuda import CUDAGraph, Event, Stream
 
 from gsebo.memory import require_memory
-from gsebo.sparse.features import SparseFeatures
 from gsebo.sparse.kernels.backend import Call
-from gsebo.sparse.symbol import Attend
-from gsebo.tape.bind import Binder
-from gsebo.tape.memory import Randomness, Results, StrengthBlocks, Weights
-from gsebo.tape.reach import Reach
-from gsebo.tape.trace import Tape
+from gsebo.sparse.operators import SparseFeatures
+from gsebo.sparse.pattern import Pattern
+from gsebo.sparse.symbol import Attend, Concat, Product, Propagate, Sum
+from gsebo.tape.backend import (
+    AttentionKernels,
+    AttentionStep,
+    Gradients,
+    PointwiseStep,
+    tape_kernels_for,
+)
+from gsebo.tape.trace import (
+    Randomness,
+    Reach,
+    ReachBlock,
+    Results,
+    Step,
+    StrengthBlocks,
+    Tape,
+    Weights,
+)
 
 
-def program_bytes(
-    tape: Tape,
-    reach: Reach,
-    *,
-    stored_features: int,
-    replicas: int,
-    lanes: int,
-    gradients: bool,
-    item: int,
-) -> int:
-    """Bytes that a program allocates, at most.
+@final
+class Program:
+    """The cross-entropy of some nodes and its gradient by weights and strengths.
+
+    With ``lanes=1`` a run computes the loss and its gradient by the weights (and, if
+    asked for, by the strengths ``Z``). With ``lanes=2`` the weights carry a tangent
+    ``v``, and a run computes the derivatives of both gradients in the direction ``v``:
+    one pass gives ``v . d(grad W)/dW`` and ``v . d(grad W)/dZ``, because second
+    derivatives commute. Gradients by strengths add up over runs.
 
     Args:
         tape: The network.
-        reach: The nodes it is run for.
-        stored_features: Numbers that the features of those nodes hold.
-        replicas: Number of seeds.
-        lanes: 1, or 2 with tangents.
-        gradients: Whether it runs backwards too.
-        item: Bytes of one number.
+        reach: The nodes of the loss and their surroundings.
+        features: Of all nodes.
+        labels: Classes of the nodes of the loss, in their order; without them a run
+            only computes ``output``.
+        mean: Whether the loss is their mean, or else their sum.
+        seeds: One seed per replica.
+        lanes: 1 or 2.
+        strength_gradient: Whether gradients by strengths are computed.
+
+    Attributes:
+        weights: What to load before a run, and the gradient after it.
+        strengths: The same for the strengths.
+        loss: Of each replica.
+        output: Scores of the nodes of the loss, ``[replicas, nodes, classes]``.
     """
-    passes = 2 if gradients else 1
-    numbers = stored_features * (replicas + 1)
-    indices = 0
+
+    def __init__(
+        self,
+        tape: Tape,
+        reach: Reach,
+        features: Tensor | SparseFeatures,
+        labels: Tensor | None,
+        *,
+        mean: bool,
+        seeds: list[int],
+        lanes: int,
+        strength_gradient: bool,
+    ) -> None:
+        like = features if isinstance(features, Tensor) else features.values
+        shape = (len(seeds), lanes)
+        needed = _numbers_and_indices(tape, reach, features, shape, labels is not None)
+        require_memory(needed[0] * like.element_size() + needed[1] * 8, like.device)
+        self._randomness = Randomness(seeds, like.device)
+        self.weights = Weights(tape, *shape, like)
+        self.strengths = StrengthBlocks(reach, len(seeds), like)
+        self.loss = like.new_zeros(len(seeds))
+        results = Results(tape, reach, shape, like)
+        binder = _Binder(self, tape, reach, features, results, strength_gradient)
+        calls = binder.forward()
+        if labels is not None:
+            scale = 1.0 / max(labels.numel(), 1) if mean else 1.0
+            calls += binder.backward(labels, scale, self.loss)
+        on_cuda = like.device.type == "cuda"
+        self._calls: CallsInTurn | GraphedCalls
+        self._calls = (
+            GraphedCalls(calls, like.device) if on_cuda else CallsInTurn(calls)
+        )
+        self.output = results.value(len(tape.steps) - 1)[:, :, 0]
+
+    def run(self, step: int = 0) -> None:
+        """Compute everything for the weights and strengths that are loaded."""
+        self._randomness.step.fill_(step)
+        self._calls.run()
+
+    def kernel_seconds(self, repeats: int = 20) -> float:
+        """Sum over the calls of the shortest time that each took, one by one."""
+        return self._calls.kernel_seconds(repeats)
+
+
+def _numbers_and_indices(
+    tape: Tape,
+    reach: Reach,
+    features: Tensor | SparseFeatures,
+    shape: tuple[int, int],
+    gradients: bool,
+) -> tuple[int, int]:
+    """How many a program allocates, at most, for so many replicas and lanes."""
+    replicas, lanes = shape
+    if isinstance(features, Tensor):
+        stored = reach.sizes[-1] * features.shape[1]
+    else:
+        stored = int(features.pattern.row_counts.index_select(0, reach.order).sum())
+    numbers, indices = stored * (replicas + 1), 0
     for step, depth in zip(tape.steps, tape.depths, strict=True):
         if step.arguments:
-            numbers += passes * replicas * reach.sizes[depth] * lanes * step.channels
+            size = replicas * reach.sizes[depth] * lanes * step.channels
+            numbers += (2 if gradients else 1) * size
         if step.propagates:
             entries = reach.blocks[depth].entries.numel()
             numbers += 2 * replicas * entries
@@ -60,8 +136,31 @@ def program_bytes(
             indices += 3 * entries + 2 * reach.sizes[min(depth + 1, reach.depth)]
     size = sum(torch.Size(shape).numel() for shape in tape.shapes.values())
     # The weights, their tangents, the gradients, and a weight beside its tangent.
-    numbers += 5 * replicas * size
-    return numbers * item + indices * 8
+    return numbers + 5 * replicas * size, indices
+
+
+@final
+class CallsInTurn:
+    """Calls that are made one after the other."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self._calls = calls
+
+    def run(self) -> None:
+        """Make all calls."""
+        for call in self._calls:
+            call()
+
+    def kernel_seconds(self, repeats: int) -> float:
+        """Sum over the calls of the shortest time that each took."""
+        shortest = [float("inf")] * len(self._calls)
+        for _ in range(repeats):
+            for number, call in enumerate(self._calls):
+                begun = time.perf_counter()
+                call()
+                taken = time.perf_counter() - begun
+                shortest[number] = min(shortest[number], taken)
+        return sum(shortest)
 
 
 # Two captures on one stream would end up in one graph.
@@ -72,11 +171,9 @@ _ROUNDS = 3
 
 @final
 class GraphedCalls:
-    """Calls that read and write the same memory every time.
+    """Calls that read and write the same memory every time, on a CUDA device.
 
-    Args:
-        calls: They start kernels and neither wait for the device nor allocate.
-        device: Where they start them.
+    They start kernels and neither wait for the device nor allocate.
     """
 
     def __init__(self, calls: Sequence[Call], device: torch.device) -> None:
@@ -126,13 +223,13 @@ def _capture(
         side.wait_stream(here)
         with torch.cuda.stream(side):
             if run_first:
-                _make(calls)
+                CallsInTurn(calls).run()
             # torch.cuda.graph would collect garbage and empty the cache first, which
             # takes longer than all the rest; nothing is allocated here.
             with _no_garbage_collection():
                 graph.capture_begin(capture_error_mode="thread_local")
                 try:
-                    _make(calls)
+                    CallsInTurn(calls).run()
                 finally:
                     graph.capture_end()
         here.wait_stream(side)
@@ -151,132 +248,292 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _make(calls: Sequence[Call]) -> None:
-    for call in calls:
-        call()
-
-
 @cache
 def _side_stream(device: torch.device) -> Stream:
     """The one stream for captures; each would have a workspace of its own."""
     return Stream(device)  # type: ignore[no-untyped-call]
 
 
-@final
-class Program:
-    """The cross-entropy of some nodes and its gradient by weights and strengths.
+class _Binder:
+    """From the steps of a tape to kernel calls on memory, forwards, then backwards.
 
-    With ``lanes=1`` a run computes the loss and its gradient by the weights (and, if
-    asked for, by the strengths ``Z``). With ``lanes=2`` the weights carry a tangent
-    ``v``, and a run computes the derivatives of both gradients in the direction ``v``:
-    one pass gives ``v . d(grad W)/dW`` and ``v . d(grad W)/dZ``, because second
-    derivatives commute. Gradients by strengths add up over runs.
-
-    Args:
-        tape: The network.
-        reach: The nodes of the loss and their surroundings.
-        features: Of all nodes.
-        labels: Classes of the nodes of the loss, in their order; without them a run
-            only computes ``output``.
-        mean: Whether the loss is their mean, or else their sum.
-        seeds: One seed per replica.
-        lanes: 1 or 2.
-        strength_gradient: Whether gradients by strengths are computed.
-
-    Attributes:
-        weights: What to load before a run, and the gradient after it.
-        strengths: The same for the strengths.
-        loss: Of each replica.
-        output: Scores of the nodes of the loss, ``[replicas, nodes, classes]``.
+    Features, and what is left of them by dropout, are kept as ``[replicas or 1, rows,
+    channels]``, sparse ones as stored values ``[replicas or 1, stored]``, row by row.
     """
 
     def __init__(
         self,
+        program: Program,
         tape: Tape,
         reach: Reach,
         features: Tensor | SparseFeatures,
-        labels: Tensor | None,
-        *,
-        mean: bool,
-        seeds: list[int],
-        lanes: int,
+        results: Results,
         strength_gradient: bool,
     ) -> None:
-        like = features if isinstance(features, Tensor) else features.values
-        needed = program_bytes(
-            tape,
-            reach,
-            stored_features=_stored(features, reach),
-            replicas=len(seeds),
-            lanes=lanes,
-            gradients=labels is not None,
-            item=like.element_size(),
+        self._tape, self._reach, self._features = tape, reach, features
+        self._weights, self._strengths = program.weights, program.strengths
+        self._randomness, self._results = program._randomness, results
+        self._strength_gradient = strength_gradient
+        self._kernels = tape_kernels_for(program.loss)
+        self._stored: dict[int, Tensor] = {}
+        self._attentions: dict[int, AttentionKernels] = {}
+        self._biases: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def forward(self) -> list[Call]:
+        """Every step, one after the other."""
+        calls: list[Call] = []
+        for number, step in enumerate(self._tape.steps):
+            calls += self._forward(number, step)
+        return calls
+
+    def backward(self, labels: Tensor, scale: float, loss: Tensor) -> list[Call]:
+        """The loss and then the gradients, from the last step to the first."""
+        results, last = self._results, len(self._tape.steps) - 1
+        logits, grad = results.value(last), results.grad(last)
+        calls: list[Call] = [
+            self._kernels.cross_entropy(logits, labels, scale, grad, loss),
+            self._weights.gradient.zero_,
+        ]
+        learned = [each for each in range(last + 1) if not results.constant[each]]
+        calls += [
+            results.grad(number).zero_
+            for number in learned[:-1]
+            if results.is_shared(number)
+        ]
+        for number in reversed(learned):
+            calls += self._backward(number, self._tape.steps[number])
+        return calls
+
+    def _forward(self, number: int, step: Step) -> Iterator[Call]:
+        results, rows = self._results, self._results.rows[number]
+        if results.constant[number]:
+            yield from self._prepare_features(number, step)
+            return
+        out = results.value(number)
+        if step.pointwise is not None:
+            yield from self._gather_bias(step.pointwise.bias)
+            yield self._kernels.pointwise(self._pointwise(number, step), out)
+            return
+        match step.node:
+            case Product():
+                yield from self._product(number, step, step.node.weight)
+            case Propagate():
+                pattern, values, _ = self._block(number, step.node)
+                x = results.value(step.arguments[0], pattern.num_columns)
+                yield self._kernels.spmm(pattern, values, _wide(x), _wide(out))
+            case Sum():
+                left, right = (results.value(each, rows) for each in step.arguments)
+                yield partial(torch.add, left, right, out=out)
+            case Concat():
+                for part, place in self._parts(step, out):
+                    yield partial(place.copy_, results.value(part, rows))
+            case Attend():
+                yield from self._attention(number, step.node).forward(out)
+
+    def _backward(self, number: int, step: Step) -> Iterator[Call]:
+        results, rows = self._results, self._results.rows[number]
+        grad = results.grad(number)
+        if step.pointwise is not None:
+            gradients = self._gradients(number, step, step.pointwise.bias, rows)
+            yield self._kernels.pointwise_back(self._pointwise(number, step), gradients)
+            return
+        match step.node:
+            case Product():
+                yield from self._product_back(number, step, step.node.weight)
+            case Propagate():
+                yield from self._propagate_back(number, step, step.node)
+            case Sum():
+                for argument in filter(results.is_shared, step.arguments):
+                    yield partial(results.grad(argument, rows).add_, grad)
+            case Concat():
+                for part, place in self._parts(step, grad):
+                    to = results.grad(part, rows)
+                    put = to.add_ if results.is_shared(part) else to.copy_
+                    yield partial(put, place)
+            case Attend():
+                pattern, _, to_strength = self._block(number, step.node)
+                gradients = self._gradients(
+                    number, step, step.node.weight, pattern.num_columns
+                )
+                if self._strength_gradient:
+                    gradients = gradients._replace(strength=to_strength)
+                yield from self._attention(number, step.node).back(gradients)
+
+    def _gradients(
+        self, number: int, step: Step, weight: str | None, rows: int
+    ) -> Gradients:
+        (argument,), gradient = step.arguments, self._weights.gradient
+        return Gradients(
+            self._results.grad(number),
+            self._results.grad(argument, rows),
+            self._weights.view(gradient, weight) if weight else None,
+            None,
+            self._results.is_shared(argument),
         )
-        require_memory(needed, like.device)
-        self.weights = Weights(tape, len(seeds), lanes, like)
-        self.strengths = StrengthBlocks(reach, len(seeds), like)
-        self.loss = like.new_zeros(len(seeds))
-        self._randomness = Randomness(seeds, like.device)
-        results = Results(
-            tape, reach, len(seeds), lanes, like, gradients=labels is not None
-        )
-        binder = Binder(
-            tape,
-            reach,
-            features,
-            self.weights,
-            self.strengths,
-            self._randomness,
-            results,
-            strength_gradient=strength_gradient,
-        )
-        calls = binder.forward()
-        if labels is not None:
-            scale = 1.0 / max(labels.numel(), 1) if mean else 1.0
-            calls += binder.backward(labels, scale, self.loss)
-        self._calls: CallsInTurn | GraphedCalls
-        if like.device.type == "cuda":
-            self._calls = GraphedCalls(calls, like.device)
+
+    def _prepare_features(self, number: int, step: Step) -> Iterator[Call]:
+        """Take the rows that are needed, or drop some numbers of them."""
+        block, rows = self._block_of_features(number)
+        if step.pointwise is None:
+            dense = isinstance(self._features, Tensor)
+            chosen = rows if block is None else block.entries
+            whole = self._features if dense else self._features.values
+            self._stored[number] = whole.index_select(0, chosen).unsqueeze(0)
+            return
+        whole = self._stored[step.arguments[0]]
+        replicas, size = self._weights.value.shape[0], rows.numel()
+        site, rate = step.pointwise.site, step.pointwise.rate
+        if block is not None:
+            drop = self._randomness.drop(site, rate, block.entries)
+            assert drop is not None  # nobody writes down a dropout of nothing
+            size = block.entries.numel()
+            self._stored[number] = out = whole.new_empty(replicas, size)
+            yield self._kernels.drop_values(whole[0, :size], drop, out)
+            return
+        drop = self._randomness.drop(site, rate, rows)
+        out = whole.new_empty(replicas, size, 1, whole.shape[-1])
+        self._stored[number] = out[:, :, 0]
+        z = whole[:, :size].expand(replicas, -1, -1).unsqueeze(2)
+        yield self._kernels.pointwise(PointwiseStep("identity", z, None, drop), out)
+
+    def _block_of_features(self, number: int) -> tuple[ReachBlock | None, Tensor]:
+        """The stored features of a step's rows, if they are sparse, and the rows."""
+        rows = self._reach.order[: self._results.rows[number]]
+        if isinstance(self._features, Tensor):
+            return None, rows
+        return self._reach.rows_of(self._features.pattern, rows.numel()), rows
+
+    def _times_features(
+        self, number: int, step: Step, x: Tensor, out: Tensor, *, turned: bool
+    ) -> Iterator[Call]:
+        """Multiply the features that a step reads, or their transpose."""
+        stored = self._stored[step.arguments[0]]
+        block, rows = self._block_of_features(number)
+        if block is not None:
+            pattern = block.pattern.T if turned else block.pattern
+            values = stored[:, : block.entries.numel()]
+            yield self._kernels.spmm(pattern, values, x, out)
         else:
-            self._calls = CallsInTurn(calls)
-        self.output = results.value(-1)[:, :, 0]
+            features = stored[:, : rows.numel()].expand(out.shape[0], -1, -1)
+            yield from self._kernels.matmul(features.mT if turned else features, x, out)
 
-    def run(self, step: int = 0) -> None:
-        """Compute everything for the weights and strengths that are loaded."""
-        self._randomness.step.fill_(step)
-        self._calls.run()
+    def _product(self, number: int, step: Step, name: str) -> Iterator[Call]:
+        """``h W``, and with a tangent ``h' W + h W'``."""
+        out, (argument,) = self._results.value(number), step.arguments
+        weight, tangent = self._weights.pair(name)
+        if self._results.constant[argument]:
+            wide = yield from self._wide_weight(weight, tangent)
+            yield from self._times_features(
+                number, step, wide, out.flatten(2), turned=False
+            )
+            return
+        h = self._results.value(argument, self._results.rows[number])
+        yield from self._kernels.matmul(_tall(h), weight, _tall(out))
+        if self._results.lanes == 2:
+            yield from self._kernels.matmul(h[:, :, 0], tangent, out[:, :, 1], add=True)
 
-    def kernel_seconds(self, repeats: int = 20) -> float:
-        """Sum over the calls of the shortest time that each took, one by one."""
-        return self._calls.kernel_seconds(repeats)
+    def _wide_weight(
+        self, weight: Tensor, tangent: Tensor
+    ) -> Generator[Call, None, Tensor]:
+        """The weight, and its tangent beside it where there is one."""
+        if self._results.lanes == 1:
+            return weight
+        replicas, rows, channels = weight.shape
+        wide = weight.new_empty(replicas, rows, 2, channels)
+        yield self._kernels.widen(weight, tangent, wide)
+        return wide.flatten(2)
+
+    def _product_back(self, number: int, step: Step, name: str) -> Iterator[Call]:
+        """``g W^T`` and ``h^T g``, or the tangents of both."""
+        results, matmul, (argument,) = (
+            self._results,
+            self._kernels.matmul,
+            step.arguments,
+        )
+        grad = results.grad(number)
+        to_weight = self._weights.view(self._weights.gradient, name)
+        if results.constant[argument]:
+            last = grad[:, :, -1]
+            yield from self._times_features(number, step, last, to_weight, turned=True)
+            return
+        rows = results.rows[number]
+        h, to_h = results.value(argument, rows), results.grad(argument, rows)
+        weight, tangent = self._weights.pair(name)
+        add = results.is_shared(argument)
+        yield from matmul(_tall(grad), weight.mT, _tall(to_h), add=add)
+        if results.lanes == 2:
+            yield from matmul(grad[:, :, 0], tangent.mT, to_h[:, :, 1], add=True)
+            yield from matmul(h[:, :, 1].mT, grad[:, :, 0], to_weight)
+        last = grad[:, :, -1]
+        yield from matmul(h[:, :, 0].mT, last, to_weight, add=results.lanes == 2)
+
+    def _propagate_back(
+        self, number: int, step: Step, node: Propagate
+    ) -> Iterator[Call]:
+        results, (argument,) = self._results, step.arguments
+        pattern, values, to_values = self._block(number, node)
+        grad, to_x = results.grad(number), results.grad(argument, pattern.num_columns)
+        if self._strength_gradient:
+            x = results.value(argument, pattern.num_columns)
+            yield self._kernels.dots(pattern, grad, x, to_values)
+        shared = results.is_shared(argument)
+        if results.only_tangent(argument):
+            grad = grad[:, :, 1:]
+        out = torch.empty_like(to_x) if shared else to_x
+        yield self._kernels.spmm(pattern.T, values, _wide(grad), _wide(out))
+        if shared:
+            yield partial(to_x.add_, out)
+
+    def _block(
+        self, number: int, node: Propagate | Attend
+    ) -> tuple[Pattern, Tensor, Tensor]:
+        return self._strengths.use(self._tape.depths[number], node.layer)
+
+    def _pointwise(self, number: int, step: Step) -> PointwiseStep:
+        assert step.pointwise is not None
+        done, rows = step.pointwise, self._results.rows[number]
+        z = self._results.value(step.arguments[0], rows)
+        bias = self._biases[done.bias] if done.bias else None
+        drop = self._randomness.drop(done.site, done.rate, self._reach.order[:rows])
+        return PointwiseStep(done.activation, z, bias, drop)
+
+    def _gather_bias(self, name: str | None) -> Iterator[Call]:
+        """Lay the biases of all replicas side by side, as a vector loop wants them."""
+        if name is None or name in self._biases:
+            return
+        pair = self._weights.pair(name)
+        self._biases[name] = gathered = pair[0].contiguous(), pair[1].contiguous()
+        for source, to in zip(pair, gathered, strict=True):
+            if to is not source:
+                yield partial(to.copy_, source)
+
+    def _parts(self, step: Step, whole: Tensor) -> Iterator[tuple[int, Tensor]]:
+        widths = [self._tape.steps[argument].channels for argument in step.arguments]
+        yield from zip(step.arguments, whole.split(widths, dim=-1), strict=True)
+
+    def _attention(self, number: int, node: Attend) -> AttentionKernels:
+        if number not in self._attentions:
+            pattern, values, _ = self._block(number, node)
+            (argument,) = self._tape.steps[number].arguments
+            entries = self._reach.blocks[self._tape.depths[number]].entries
+            step = AttentionStep(
+                pattern,
+                values,
+                self._results.value(argument, pattern.num_columns),
+                *self._weights.pair(node.weight),
+                node.slope,
+                self._randomness.drop(node.site, node.rate, entries),
+                self._reach.whole_entries,
+            )
+            self._attentions[number] = self._kernels.attention(step)
+        return self._attentions[number]
 
 
-@final
-class CallsInTurn:
-    """Calls that are made one after the other."""
-
-    def __init__(self, calls: Sequence[Call]) -> None:
-        self._calls = calls
-
-    def run(self) -> None:
-        """Make all calls."""
-        for call in self._calls:
-            call()
-
-    def kernel_seconds(self, repeats: int) -> float:
-        """Sum over the calls of the shortest time that each took."""
-        shortest = [float("inf")] * len(self._calls)
-        for _ in range(repeats):
-            for number, call in enumerate(self._calls):
-                begun = time.perf_counter()
-                call()
-                taken = time.perf_counter() - begun
-                shortest[number] = min(shortest[number], taken)
-        return sum(shortest)
+def _wide(x: Tensor) -> Tensor:
+    """Lanes side by side: ``[replicas, rows, lanes * channels]``."""
+    return x[:, :, 0] if x.shape[2] == 1 else x.flatten(2)
 
 
-def _stored(features: Tensor | SparseFeatures, reach: Reach) -> int:
-    """Numbers that the features of the reached nodes hold."""
-    if isinstance(features, Tensor):
-        return reach.sizes[-1] * features.shape[1]
-    return int(features.pattern.row_counts.index_select(0, reach.order).sum())
+def _tall(x: Tensor) -> Tensor:
+    """Lanes one below the other: ``[replicas, rows * lanes, channels]``."""
+    return x.flatten(1, 2)

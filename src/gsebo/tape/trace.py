@@ -1,18 +1,27 @@
-"""Write down a network once, as a list of steps that can be run anywhere."""
+"""What a network does, for which nodes, and the memory that it takes.
+
+A network is written down once, as a list of steps that can be run anywhere. Numbers are
+allocated once and reused by every run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import final
+from functools import cached_property
+from typing import NamedTuple, final
 
+import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
+from gsebo.errors import InvalidInput
+from gsebo.sparse.kernels.random_bits import Drop
+from gsebo.sparse.pattern import Pattern
 from gsebo.sparse.symbol import (
     Activation,
     Attend,
     Bias,
-    Concat,
     Dropout,
     Node,
     Product,
@@ -28,17 +37,10 @@ from gsebo.sparse.symbol import (
 @final
 @dataclass(frozen=True)
 class Pointwise:
-    """``dropout(activation(base + bias))``: what is done to each number on its own.
-
-    Attributes:
-        bias: Name of the weight that is added, if any.
-        activation: ``"identity"``, ``"relu"`` or ``"elu"``.
-        site: Of the dropout.
-        rate: Of the dropout; 0 is none.
-    """
+    """``dropout(activation(base + bias))``: what is done to each number on its own."""
 
     bias: str | None = None
-    activation: str = "identity"
+    activation: str = "identity"  # or "relu", "elu"
     site: int = 0
     rate: float = 0.0
 
@@ -46,20 +48,19 @@ class Pointwise:
 @final
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One result that is kept in memory.
+    """One result that is kept in memory, and the numbers of the steps it is made of.
 
-    Attributes:
-        node: What is computed: a source, a product, a propagation ...; a pointwise
-            step holds the node that ends its chain.
-        arguments: Numbers of the steps it is computed from.
-        channels: Width of the result.
-        pointwise: What a pointwise step does, else None.
+    A pointwise step holds the node that ends its chain, and says what the chain does.
     """
 
     node: Node
     arguments: tuple[int, ...]
-    channels: int
     pointwise: Pointwise | None = None
+
+    @property
+    def channels(self) -> int:
+        """Width of the result."""
+        return self.node.channels
 
     @property
     def propagates(self) -> bool:
@@ -72,15 +73,21 @@ class Step:
 class Tape:
     """The steps of a network in the order of computation; the last one is its output.
 
-    Attributes:
-        steps: The steps.
-        shapes: Shape of every weight, in the order of the network's parameters.
-        depths: For each step, how many propagations lie between it and the output.
+    ``shapes`` are those of the weights, in the order of the network's parameters.
     """
 
     steps: tuple[Step, ...]
     shapes: dict[str, tuple[int, ...]]
-    depths: tuple[int, ...]
+
+    @cached_property
+    def depths(self) -> tuple[int, ...]:
+        """Propagations between each step and the output: the most over all ways."""
+        depths = [0] * len(self.steps)
+        for number, step in reversed(list(enumerate(self.steps))):
+            for argument in step.arguments:
+                further = depths[number] + step.propagates
+                depths[argument] = max(depths[argument], further)
+        return tuple(depths)
 
     @property
     def depth(self) -> int:
@@ -93,94 +100,64 @@ class Tape:
             yield from (other for argument in step.arguments if argument == number)
 
 
-Network = Callable[[Symbol, Strengths], object]
-
-
 def trace(
-    network: Network,
+    network: Callable[[Symbol, Strengths], object],
     weights: Mapping[str, Tensor],
     in_channels: int,
     *,
     per_layer: bool,
 ) -> Tape:
-    """Run ``network`` on symbols and return what it did.
+    """Run ``network``, from features and strengths to scores, on symbols.
 
-    Args:
-        network: From features and strengths to scores.
-        weights: The parameters it uses, by name.
-        in_channels: Number of features.
-        per_layer: Whether every propagation has strengths of its own.
+    With ``per_layer`` every propagation has strengths of its own.
 
     Raises:
         Untraceable: It does something for which there is no kernel call.
     """
     names = {id(weight): name for name, weight in weights.items()}
-    output = network(Symbol(Source(in_channels), names), Strengths(per_layer))
+    output = network(Symbol(Source(in_channels, ()), names), Strengths(per_layer))
     if not isinstance(output, Symbol):
         raise Untraceable("an output that is not computed from the features")
-    builder = _Builder()
-    builder.step_of(output.node)
-    steps = tuple(builder.steps)
+    steps: list[Step] = []
+    _list_steps(output.node, steps, {})
     _require_bindable(steps)
     shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
-    return Tape(steps, shapes, _depths(steps))
+    return Tape(tuple(steps), shapes)
 
 
-class _Builder:
-    """Lists the nodes behind an output, with pointwise chains as one step each."""
-
-    def __init__(self) -> None:
-        self.steps: list[Step] = []
-        self._numbers: dict[int, int] = {}
-
-    def step_of(self, node: Node) -> int:
-        """Number of the step that computes ``node``, which is added if it is new."""
-        if id(node) not in self._numbers:
-            base, pointwise = _chain(node)
-            if pointwise is None:
-                arguments = tuple(self.step_of(each) for each in _arguments(node))
-            else:
-                arguments = (self.step_of(base),)
-            self._numbers[id(node)] = len(self.steps)
-            self.steps.append(Step(node, arguments, node.channels, pointwise))
-        return self._numbers[id(node)]
-
-
-def _arguments(node: Node) -> tuple[Node, ...]:
-    match node:
-        case Source():
-            return ()
-        case Sum():
-            return node.left, node.right
-        case Concat():
-            return node.parts
-        case Product() | Propagate() | Attend():
-            return (node.argument,)
-    raise AssertionError(node)  # pointwise nodes belong to a chain
+def _list_steps(node: Node, steps: list[Step], numbers: dict[int, int]) -> int:
+    """List what is behind a node, pointwise chains as one step, and number it."""
+    if id(node) not in numbers:
+        base, pointwise = _chain(node)
+        behind = node.arguments if pointwise is None else (base,)
+        arguments = tuple(_list_steps(each, steps, numbers) for each in behind)
+        numbers[id(node)] = len(steps)
+        steps.append(Step(node, arguments, pointwise))
+    return numbers[id(node)]
 
 
 def _chain(node: Node) -> tuple[Node, Pointwise | None]:
     """Split off the longest ``dropout(activation(base + bias))`` that ends here."""
-    done = Pointwise()
-    start = node
+    done, start = Pointwise(), node
     if isinstance(node, Dropout):
-        done, node = replace(done, site=node.site, rate=node.rate), node.argument
+        done, (node,) = replace(done, site=node.site, rate=node.rate), node.arguments
     if isinstance(node, Activation):
-        done, node = replace(done, activation=node.kind), node.argument
+        done, (node,) = replace(done, activation=node.kind), node.arguments
     if isinstance(node, Bias):
-        done, node = replace(done, bias=node.weight), node.argument
+        done, (node,) = replace(done, bias=node.weight), node.arguments
     return node, None if node is start else done
 
 
-def _require_bindable(steps: tuple[Step, ...]) -> None:
+def _require_bindable(steps: list[Step]) -> None:
     """Refuse what programs leave out because no network of ours does it."""
     used: set[str] = set()
     features = {number for number, step in enumerate(steps) if not step.arguments}
     for number, step in enumerate(steps):
-        for name in _weights_of(step):
-            if name in used:
-                raise Untraceable(f"the weight {name} used twice")
-            used.add(name)
+        # A bias may be added in several chains: its gradients are added too.
+        if step.pointwise is None and isinstance(step.node, Product | Attend):
+            if step.node.weight in used:
+                raise Untraceable(f"the weight {step.node.weight} used twice")
+            used.add(step.node.weight)
         if features.isdisjoint(step.arguments):
             continue
         if step.pointwise is None and not isinstance(step.node, Product):
@@ -192,19 +169,278 @@ def _require_bindable(steps: tuple[Step, ...]) -> None:
             features.add(number)
 
 
-def _weights_of(step: Step) -> Iterator[str]:
-    if step.pointwise is not None:
-        # A bias may be added in several chains: its gradients are added too.
-        return
-    if isinstance(step.node, Product | Attend):
-        yield step.node.weight
+class ReachBlock(NamedTuple):
+    """One propagation, restricted to the rows that matter.
+
+    Rows and columns of the pattern count along ``Reach.order``; ``entries`` says which
+    entry of the whole pattern each of its entries, in CSR order, is.
+    """
+
+    pattern: Pattern
+    entries: Tensor
 
 
-def _depths(steps: tuple[Step, ...]) -> tuple[int, ...]:
-    """Propagations between each step and the output: the most over all ways."""
-    depths = [0] * len(steps)
-    for number in range(len(steps) - 1, -1, -1):
-        further = depths[number] + steps[number].propagates
-        for argument in steps[number].arguments:
-            depths[argument] = max(depths[argument], further)
-    return tuple(depths)
+@final
+class Reach:
+    """The nodes within 0, 1, 2 ... propagations of some output nodes.
+
+    The loss of a few labelled nodes depends on their surroundings only. The nodes are
+    listed by distance, so that those within ``k`` propagations are the first
+    ``sizes[k]``, and whatever is needed for fewer nodes is a slice of the rest.
+
+    Attributes:
+        order: Nodes by distance and then by number, int64.
+        sizes: How many of them are within 0, 1, 2 ... propagations.
+        blocks: ``blocks[k]`` propagates from the first ``sizes[k + 1]`` nodes to the
+            first ``sizes[k]``.
+        whole_entries: Number of entries of the whole pattern.
+
+    >>> path = Pattern.from_positions(torch.tensor([0, 1]), torch.tensor([1, 2]), 3)
+    >>> Reach(path, torch.tensor([1]), 1).order.tolist()
+    [1, 2]
+    """
+
+    def __init__(self, pattern: Pattern, outputs: Tensor, depth: int) -> None:
+        if pattern.num_rows != pattern.num_columns:
+            raise InvalidInput(f"{pattern!r} given, expected a square one")
+        outputs = outputs.to(pattern.device, torch.int64)
+        place = outputs.new_full((pattern.num_rows,), -1)
+        place[outputs] = torch.arange(outputs.numel(), device=outputs.device)
+        if int((place >= 0).sum()) != outputs.numel():
+            raise InvalidInput("an output node is given twice, expected distinct ones")
+        self.whole_entries = pattern.num_entries
+        self.order = outputs
+        self.sizes = [outputs.numel()]
+        self._rows: dict[tuple[int, int], tuple[Pattern, ReachBlock]] = {}
+        cuts: list[_Cut] = []
+        for _ in range(depth):
+            if cuts and self.sizes[-1] == self.sizes[-2]:
+                # Nothing new was found: from here on all blocks are the same.
+                self.sizes.append(self.sizes[-1])
+                continue
+            cut = _entries_of_rows(pattern, self.order)
+            found = torch.zeros_like(place, dtype=torch.bool)
+            found[cut.columns] = True
+            new = (found & (place < 0)).nonzero().squeeze(-1)
+            start = self.sizes[-1]
+            place[new] = torch.arange(start, start + new.numel(), device=new.device)
+            self.order = torch.cat([self.order, new])
+            self.sizes.append(self.order.numel())
+            cuts.append(cut)
+        self.blocks = [
+            _block(cut, place, columns)
+            for cut, columns in zip(cuts, self.sizes[1:], strict=False)
+        ]
+        self.blocks += self.blocks[-1:] * (depth - len(cuts))
+
+    def rows_of(self, pattern: Pattern, size: int) -> ReachBlock:
+        """The rows of another pattern for the first ``size`` nodes; made only once."""
+        key = id(pattern), size
+        if key not in self._rows:
+            # The pattern is kept too, so that no other can get its number.
+            self._rows[key] = pattern, leading_rows(pattern, self.order[:size])
+        return self._rows[key][1]
+
+    @property
+    def depth(self) -> int:
+        """Number of propagations."""
+        return len(self.blocks)
+
+
+class _Cut(NamedTuple):
+    """Entries of chosen rows, row after row."""
+
+    counts: Tensor
+    columns: Tensor
+    entries: Tensor
+
+
+def _entries_of_rows(pattern: Pattern, rows: Tensor) -> _Cut:
+    start = pattern.indptr.index_select(0, rows)
+    counts = pattern.indptr.index_select(0, rows + 1) - start
+    total = int(counts.sum())
+    # The position of an entry is the start of its row plus its rank inside the row.
+    before = counts.cumsum(0) - counts
+    shift = torch.repeat_interleave(start - before, counts, output_size=total)
+    positions = shift + torch.arange(total, device=rows.device)
+    stored = (pattern.columns, pattern.entries)
+    return _Cut(counts, *(each.index_select(0, positions).long() for each in stored))
+
+
+def _block(cut: _Cut, place: Tensor, columns: int) -> ReachBlock:
+    indptr = pad(cut.counts.cumsum(0), (1, 0))
+    rows, entries = cut.counts.numel(), cut.columns.numel()
+    index = Pattern.index_dtype(max(entries, rows, columns))
+    number = torch.arange(entries, device=place.device, dtype=index)
+    own = place.index_select(0, cut.columns).to(index)
+    return ReachBlock(Pattern(rows, columns, indptr, own, number), cut.entries)
+
+
+def leading_rows(pattern: Pattern, rows: Tensor) -> ReachBlock:
+    """Take ``rows`` out of a pattern, in their order; all columns stay."""
+    everywhere = torch.arange(pattern.num_columns, device=rows.device)
+    return _block(_entries_of_rows(pattern, rows), everywhere, pattern.num_columns)
+
+
+@final
+class StrengthBlocks:
+    """The strengths that a program reads and the gradients by them.
+
+    Every propagation has its block of the graph and, where strengths are per layer,
+    its own layer of them.
+    """
+
+    def __init__(self, reach: Reach, replicas: int, like: Tensor) -> None:
+        self._reach = reach
+        self._replicas = replicas
+        self._like = like
+        self._used: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+
+    def use(self, depth: int, layer: int) -> tuple[Pattern, Tensor, Tensor]:
+        """Pattern, strengths and gradients for one propagation.
+
+        ``depth`` counts the propagations between its result and the output.
+        """
+        block = self._reach.blocks[depth]
+        if (depth, layer) not in self._used:
+            shape = self._replicas, block.entries.numel()
+            both = self._like.new_zeros(shape), self._like.new_zeros(shape)
+            self._used[depth, layer] = both
+        return block.pattern, *self._used[depth, layer]
+
+    def load(self, strengths: Tensor) -> None:
+        """Take strengths ``[replicas or 1, layers, entries]``, forget gradients."""
+        for (depth, layer), (values, grad) in self._used.items():
+            chosen = strengths[:, min(layer, strengths.shape[1] - 1)]
+            entries = self._reach.blocks[depth].entries
+            values.copy_(chosen.index_select(-1, entries))
+            grad.zero_()
+
+    def gradient(self, layers: int, num_entries: int) -> Tensor:
+        """Gradient by all strengths, ``[replicas, layers, entries]``."""
+        total = self._like.new_zeros(self._replicas, layers, num_entries)
+        for (depth, layer), (_, grad) in self._used.items():
+            entries = self._reach.blocks[depth].entries
+            total[:, min(layer, layers - 1)].index_add_(-1, entries, grad)
+        return total
+
+
+@final
+class Weights:
+    """All weights of a network in one row per replica, with tangents and gradients.
+
+    Attributes:
+        value: The weights, ``[replicas, size]``.
+        tangent: Their tangents; of size 0 where there are none.
+        gradient: The gradient of the loss, or with tangents the tangent of it.
+    """
+
+    def __init__(self, tape: Tape, replicas: int, lanes: int, like: Tensor) -> None:
+        self._places: dict[str, tuple[int, tuple[int, ...]]] = {}
+        size = 0
+        for name, shape in tape.shapes.items():
+            self._places[name] = size, shape
+            size += torch.Size(shape).numel()
+        self.value = like.new_zeros(replicas, size)
+        self.tangent = like.new_zeros(replicas, size if lanes == 2 else 0)
+        self.gradient = like.new_zeros(replicas, size)
+
+    def view(self, of: Tensor, name: str) -> Tensor:
+        """The part of ``value``, ``tangent`` or ``gradient`` that is one weight."""
+        start, shape = self._places[name]
+        end = start + torch.Size(shape).numel()
+        return of[:, start:end].view(of.shape[0], *shape)
+
+    def pair(self, name: str) -> tuple[Tensor, Tensor]:
+        """A weight and its tangent; without tangents, the weight twice."""
+        tangent = self.tangent if self.tangent.shape[1] else self.value
+        return self.view(self.value, name), self.view(tangent, name)
+
+
+@final
+class Randomness:
+    """Seeds (one per replica) and step, as tensors that a bound kernel call reads."""
+
+    def __init__(self, seeds: list[int], device: torch.device) -> None:
+        # As 64 bits with a sign, whose bits are those of the seed.
+        signed = [(seed + 2**63) % 2**64 - 2**63 for seed in seeds]
+        self.seeds = torch.tensor(signed, dtype=torch.int64, device=device)
+        self.step = torch.zeros(1, dtype=torch.int64, device=device)
+
+    def drop(self, site: int, rate: float, positions: Tensor) -> Drop | None:
+        """Dropout at one place, or None where nothing would be dropped."""
+        if rate == 0.0:
+            return None
+        return Drop(self.seeds, self.step, site, rate, positions)
+
+
+@final
+class Results:
+    """What the steps of a tape compute, and the gradients by it.
+
+    Both are ``[replicas, rows, lanes, channels]``. A number has one lane, a number with
+    its tangent two. Of features (and what is left of them by dropout) there is neither:
+    they are constants.
+    """
+
+    def __init__(
+        self, tape: Tape, reach: Reach, shape: tuple[int, int], like: Tensor
+    ) -> None:
+        self._tape = tape
+        replicas, self.lanes = shape
+        self.rows = [reach.sizes[depth] for depth in tape.depths]
+        self.constant: list[bool] = []
+        self._values: dict[int, Tensor] = {}
+        self._grads: dict[int, Tensor] = {}
+        for number, step in enumerate(tape.steps):
+            kept = step.pointwise is not None and step.pointwise.bias is None
+            behind = all(self.constant[each] for each in step.arguments)
+            self.constant.append(behind and (kept or not step.arguments))
+            if not self.constant[number]:
+                size = (replicas, self.rows[number], self.lanes, step.channels)
+                self._values[number] = like.new_empty(size)
+
+    def value(self, number: int, rows: int | None = None) -> Tensor:
+        """The result of a step, or its first rows."""
+        return self._values[number][:, :rows]
+
+    def grad(self, number: int, rows: int | None = None) -> Tensor:
+        """The gradient by a step, or its first rows; allocated when it is asked for."""
+        if number not in self._grads:
+            self._grads[number] = self._gradient_memory(number)
+        return self._grads[number][:, :rows]
+
+    def is_shared(self, number: int) -> bool:
+        """Whether several uses, or a use of some rows only, add to one gradient."""
+        readers = list(self._tape.readers(number))
+        fewer = any(
+            self.rows[each] < self.rows[number]
+            for each in readers
+            if not self._tape.steps[each].propagates
+        )
+        return len(readers) > 1 or fewer
+
+    def only_tangent(self, number: int) -> bool:
+        """Whether of a step's gradient only the tangent is ever read.
+
+        So it is with a product of the features that is propagated: its gradient goes
+        to the weight alone, of which only the tangent is asked for.
+        """
+        step = self._tape.steps[number]
+        if self.lanes == 1 or not isinstance(step.node, Product) or step.pointwise:
+            return False
+        readers = [self._tape.steps[each] for each in self._tape.readers(number)]
+        propagated = len(readers) == 1 and readers[0].propagates
+        return self.constant[step.arguments[0]] and propagated
+
+    def _gradient_memory(self, number: int) -> Tensor:
+        """Memory of its own, or that of a reader which needs it no longer."""
+        value = self._values[number]
+        if self.only_tangent(number):
+            return torch.empty_like(value[:, :, :1])
+        for reader in self._tape.readers(number):
+            step = self._tape.steps[reader]
+            in_place = step.pointwise is not None or isinstance(step.node, Sum)
+            if in_place and not self.is_shared(number):
+                return self.grad(reader)
+        return torch.empty_like(value)

@@ -76,12 +76,9 @@ class Hash(NamedTuple):
 def compiled_hash(
     compiler: Callable[[Any], Any], constant: Callable[[int], Any], **names: Any
 ) -> Hash:
-    """Compile the formula.
+    """Compile the formula, with ``constant`` making a word of its language of a number.
 
-    Args:
-        compiler: Takes a Python function.
-        constant: Makes a word of its language of a number.
-        names: Global names of that function; ``word`` cuts a number to 32 bits.
+    Among the global ``names`` is ``word``, which cuts a number to 32 bits.
     """
     names["__name__"] = __name__
     for name in ("FIRST", "SECOND", "GOLDEN", "BEGIN", "OTHER", "HALF", "LESS"):
@@ -107,26 +104,13 @@ class Drop(NamedTuple):
 
     Seeds and step are tensors, so that a call that was bound once draws new masks when
     they change.
-
-    Attributes:
-        seeds: One seed per replica, int64 ``[replicas]``.
-        step: Number of the training step, int64 ``[1]``.
-        site: Number of the place in the network.
-        rate: Probability of dropping.
-        positions: Number of each row (or stored value) in the whole graph, int64.
     """
 
-    seeds: Tensor
-    step: Tensor
-    site: int
-    rate: float
-    positions: Tensor
-
-    @classmethod
-    def none(cls, replicas: int, rows: int) -> Drop:
-        """Something to hand over where nothing is dropped."""
-        empty = torch.zeros(replicas, dtype=torch.int64)
-        return cls(empty, empty[:1], 0, 0.0, torch.zeros(rows, dtype=torch.int64))
+    seeds: Tensor  # one per replica, int64
+    step: Tensor  # number of the training step, int64 [1]
+    site: int  # number of the place in the network
+    rate: float  # probability of dropping
+    positions: Tensor  # of each row, or stored value, in the whole graph, int64
 
     @property
     def threshold(self) -> int:
@@ -134,9 +118,17 @@ class Drop(NamedTuple):
         return max(round((1.0 - self.rate) * 2**32), 1)
 
 
-def drop_arrays(drop: Drop, like: Tensor) -> tuple[Any, ...]:
-    """A dropout as kernels of the CPU take it, for numbers like these."""
+def drop_arrays(drop: Drop | None, like: Tensor) -> tuple[Any, ...]:
+    """A dropout of numbers like these, as kernels of the CPU take it.
+
+    First comes whether there is any.
+    """
+    if drop is None:
+        zeros = (torch.zeros(size, dtype=torch.int64) for size in (*like.shape[:2], 1))
+        seeds, positions, step = zeros
+        return False, *drop_arrays(Drop(seeds, step, 0, 0.0, positions), like)[1:]
     return (
+        True,
         drop.seeds.numpy(),
         drop.step.numpy(),
         np.int64(drop.site),

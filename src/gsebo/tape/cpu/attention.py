@@ -1,16 +1,21 @@
-"""The kernel calls of an attention step on the CPU.
+"""An attention step on the CPU: loops over nodes and entries, forwards and backwards.
 
-Loops of an attention step on the CPU, backwards.
+What belongs to nodes or entries has the heads side by side, filled up to whole packs:
+``[replicas, entries, lanes, heads]``. The heads that fill up are computed like the
+others, and read by nobody.
 
 With ``g`` the gradient by the result, ``A`` the attention before dropout, ``K`` the
 mask, ``z`` the strength and ``m`` the messages, an entry's share of the gradient is
 
     q = <g_i, m_j>,  d = K z q,  gradient by its score = (A d - A Σ A d) * slope,
 
-and every product has the tangent that the rule for products gives it. The leaky ReLU
-has no second derivative.
+and as numbers are duals where there are tangents, every product has the one that the
+rule for products gives it. The leaky ReLU has no second derivative.
 """
 
+# mypy: allow-untyped-defs, allow-untyped-calls
+
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,37 +24,222 @@ from numba import prange
 from torch import Tensor
 
 from gsebo.sparse.kernels.backend import Call
-from gsebo.sparse.kernels.numba_compile import bind_kernel
-from gsebo.sparse.kernels.random_bits import Drop, drop_arrays
+from gsebo.sparse.kernels.numba_compile import Variants, bind_kernel, compile_twice
+from gsebo.sparse.kernels.random_bits import NUMBA_HASH, drop_arrays
 from gsebo.sparse.pattern import Pattern
-from gsebo.tape.backend import AttentionKernels, AttentionStep
-from gsebo.tape.cpu.attention_loops import (
-    CHANNELS,
-    HEADS,
-    LANES,
-    SOURCE,
-    SPAN,
-    TARGET,
-    attention_of_entries,
-    compiled,
-    load_channels,
-    load_heads,
-    repeat_heads,
-    scores_of_nodes,
-    spread_channels,
-    spread_heads,
-    total_by_head,
-    weighted_sums,
+from gsebo.tape.backend import AttentionKernels, AttentionStep, Gradients
+from gsebo.tape.cpu.pack import (
+    dual,
+    exponential,
+    fma,
+    fma_last,
+    largest,
+    last,
+    leaky_slope,
+    packs_of,
+    store,
+    store_dual,
+    total,
+    value,
+    without_first,
 )
-from gsebo.tape.cpu.pack import fma, leaky_slope, store, total, without_first
 
+_TARGET, _SOURCE = 0, 1
 # Nodes that one task takes. Sums over nodes are made chunk by chunk, so that they do
 # not depend on the number of threads.
-CHUNK = 256
+_CHUNK = 256
+_draw, _site_keys = NUMBA_HASH
+# Stand for what a loop is compiled for: how many lanes there are, how many heads go
+# into a pack of one number each, how many channels of how many heads go into a pack,
+# and what is asked of the sums over entries.
+LANES, HEADS, CHANNELS, SPAN = 1, 1, 1, 1
+BACKWARDS, TANGENT_ONLY = False, False
+load_heads, load_dual_heads, spread_heads, zero_heads, *_ = packs_of(1)
+load_channels, load_dual_channels, spread_channels, zero_channels, *_ = packs_of(1)
+_, repeat_dual_channels, totals_channels = packs_of(1)[4:]
 
 
-def products_of_entries(indptr, columns, entries, grad, message, heads, to_entries):  # type: ignore[no-untyped-def]
-    """``<g_i, m_j>`` of each entry and head, and its tangent."""
+@cache
+def _compiled(
+    loop: Any, lanes: int, heads: int = 1, channels: int = 1, span: int = 1, **more: Any
+) -> Variants:
+    """Compile a loop for so many lanes and for packs of these sizes."""
+    packs = {"heads": (heads, 1, lanes), "channels": (channels, span, lanes)}
+    names = {
+        f"{name}_{of}": function
+        for of, sizes in packs.items()
+        for name, function in packs_of(*sizes)._asdict().items()
+    }
+    names |= {"LANES": lanes, "HEADS": heads, "CHANNELS": channels, "SPAN": span}
+    return compile_twice(loop, **names, **more)
+
+
+def _scores_of_nodes(message, weight, tangent, rows, roles, scores):
+    """Both parts of the scores; a score of an entry is the sum of two."""
+    replicas, columns = scores.shape[:2]
+    heads, channels = weight.shape[1:3]
+    size, padded = heads * channels, scores.shape[4]
+    step = message.strides[0] // message.itemsize
+    blocks = (SPAN * channels + CHANNELS - 1) // CHANNELS
+    zero = scores.dtype.type(0)
+    for r in range(replicas):
+        for role in range(2):
+            for h in range(heads):
+                for c in range(channels):
+                    roles[r, 0, role, h * channels + c] = weight[r, h, c, role]
+                    if LANES == 2:
+                        roles[r, 1, role, h * channels + c] = tangent[r, h, c, role]
+    for task in prange(replicas * columns):
+        r = task // columns
+        j = task - r * columns
+        for role in range(_TARGET if j < rows else _SOURCE, 2):
+            to = (task * LANES * 2 + role) * padded
+            a_at = (r * LANES * 2 + role) * size
+            x_at = r * step + j * LANES * size
+            for h in range(0, heads, SPAN):
+                score = zero_channels(zero)
+                for block in range(blocks):
+                    # The last block may overlap the one before.
+                    c = min(block * CHANNELS, SPAN * channels - CHANNELS)
+                    seen = block * CHANNELS - c
+                    c += h * channels
+                    a = load_dual_channels(roles, a_at + c, 2 * size)
+                    if seen > 0:
+                        a = without_first(a, seen)
+                    score = fma(a, load_dual_channels(message, x_at + c, size), score)
+                store_dual(scores, to + h, 2 * padded, totals_channels(score))
+
+
+def _attention_of_entries(
+    index, strength, scores, slope, drop, whole, keys, keep, share, weighted
+):
+    """Attention before dropout, and with dropout and strength."""
+    indptr, columns, entries = index
+    dropped, seeds, step, site, threshold, scale, positions = drop
+    replicas, num_columns, _, _, padded = scores.shape
+    num_entries = keep.shape[1]
+    rows = indptr.shape[0] - 1
+    zero, one = keep.dtype.type(0), keep.dtype.type(1)
+    for r in range(replicas):
+        keys[r, 0], keys[r, 1] = _site_keys(seeds[r], step[0], site)
+    for task in prange(replicas * rows):
+        r = task // rows
+        i = task - r * rows
+        start, end = indptr[i], indptr[i + 1]
+        if dropped:
+            key0, key1 = keys[r, 0], keys[r, 1]
+            for k in range(start, end):
+                e = entries[k]
+                for h in range(padded):
+                    at = positions[e] + h * whole
+                    bits = _draw(key0, key1, np.uint32(at), np.uint32(at >> 32))
+                    keep[r, e, h] = scale if bits < threshold else zero
+        for first in range(0, padded, HEADS):
+            nodes_at = r * num_columns * LANES * 2 * padded + first
+            entries_at = r * num_entries * LANES * padded + first
+            t_at = nodes_at + i * LANES * 2 * padded
+            top = spread_heads(keep.dtype.type(-np.inf))
+            for k in range(start, end):
+                s_at = nodes_at + columns[k] * LANES * 2 * padded + padded
+                at = entries_at + entries[k] * LANES * padded
+                score = load_dual_heads(scores, t_at, 2 * padded)
+                score = score + load_dual_heads(scores, s_at, 2 * padded)
+                score = score * leaky_slope(score, slope)
+                store_dual(share, at, padded, score)
+                top = largest(value(score), top)
+            norm = spread_heads(zero)
+            mean = spread_heads(zero)
+            for k in range(start, end):
+                at = entries_at + entries[k] * LANES * padded
+                score = load_dual_heads(share, at, padded)
+                power = exponential(value(score) - top)
+                store(share, at, power)
+                norm = norm + power
+                if LANES == 2:
+                    mean = fma(power, last(score), mean)
+            norm = spread_heads(one) / norm
+            mean = mean * norm
+            for k in range(start, end):
+                e = entries[k]
+                at = entries_at + e * LANES * padded
+                factor = load_heads(keep, (r * num_entries + e) * padded + first)
+                factor = factor * spread_heads(strength[r, e])
+                score = load_dual_heads(share, at, padded)
+                part = value(score) * norm
+                if LANES == 2:
+                    attention = dual(part, part * (last(score) - mean))
+                else:
+                    attention = part
+                store_dual(share, at, padded, attention)
+                store_dual(weighted, at, padded, attention * factor)
+
+
+def _weighted_sums(index, weighted, x, heads, roles, to_scores, accumulate, out):
+    """Weighted sums over entries; backwards also what comes through the scores.
+
+    Without tangents ``Σ w x``, with them also ``Σ w' x + Σ w x'``, in registers of
+    their own, so that neither waits for the other.
+    """
+    indptr, columns, entries = index
+    replicas, rows, out_lanes, size = out.shape
+    num_entries, padded = weighted.shape[1], weighted.shape[3]
+    channels = size // heads
+    blocks = (SPAN * channels + CHANNELS - 1) // CHANNELS
+    x_step, out_step = x.strides[0] // x.itemsize, out.strides[0] // out.itemsize
+    zero = out.dtype.type(0)
+    for task in prange(replicas * rows):
+        r = task // rows
+        i = task - r * rows
+        start, end = indptr[i], indptr[i + 1]
+        for h in range(0, heads, SPAN):
+            w_at = r * num_entries * LANES * padded + h
+            for block in range(blocks):
+                # The last block may overlap the one before: those channels are summed
+                # twice, to the same numbers.
+                c = min(block * CHANNELS, SPAN * channels - CHANNELS)
+                seen = block * CHANNELS - c
+                c += h * channels
+                plain = spread_channels(zero)
+                left = spread_channels(zero)
+                right = spread_channels(zero)
+                if BACKWARDS:
+                    for role in range(2):
+                        a_at = (r * LANES * 2 + role) * size + c
+                        d_at = (task * LANES * 2 + role) * padded + h
+                        a = load_dual_channels(roles, a_at, 2 * size)
+                        d = repeat_dual_channels(to_scores, d_at, 2 * padded)
+                        if not TANGENT_ONLY:
+                            plain = fma(value(d), value(a), plain)
+                        if LANES == 2:
+                            right = fma(value(d), last(a), right)
+                            left = fma(last(d), value(a), left)
+                x_at = r * x_step + c
+                for k in range(start, end):
+                    at = w_at + entries[k] * LANES * padded
+                    w = repeat_dual_channels(weighted, at, padded)
+                    at = x_at + columns[k] * LANES * size
+                    numbers = load_dual_channels(x, at, size)
+                    if not TANGENT_ONLY:
+                        plain = fma(value(w), value(numbers), plain)
+                    if LANES == 2:
+                        left = fma(last(w), value(numbers), left)
+                        right = fma(value(w), last(numbers), right)
+                at = r * out_step + i * out_lanes * size + c
+                if not TANGENT_ONLY:
+                    if accumulate:
+                        plain = load_channels(out, at) + without_first(plain, seen)
+                    store(out, at, plain)
+                if LANES == 2:
+                    at += (out_lanes - 1) * size
+                    left = left + right
+                    if accumulate:
+                        left = load_channels(out, at) + without_first(left, seen)
+                    store(out, at, left)
+
+
+def _products_of_entries(index, grad, message, heads, to_entries):
+    """``<g_i, m_j>`` of each entry and head."""
+    indptr, columns, entries = index
     replicas, rows, _, size = grad.shape
     num_entries, padded = to_entries.shape[1], to_entries.shape[3]
     channels = size // heads
@@ -65,47 +255,28 @@ def products_of_entries(indptr, columns, entries, grad, message, heads, to_entri
             x_at = r * x_step + columns[k] * LANES * size
             to = (r * num_entries + entries[k]) * LANES * padded
             for h in range(0, heads, SPAN):
-                dot = spread_channels(zero)
-                change = spread_channels(zero)
+                dot = zero_channels(zero)
                 for block in range(blocks):
                     # The last block may overlap the one before.
                     c = min(block * CHANNELS, SPAN * channels - CHANNELS)
                     seen = block * CHANNELS - c
                     c += h * channels
-                    g = load_channels(grad, g_at + c)
+                    g = load_dual_channels(grad, g_at + c, size)
                     if seen > 0:
                         g = without_first(g, seen)
-                    x = load_channels(message, x_at + c)
-                    dot = fma(g, x, dot)
-                    if LANES == 2:
-                        change = fma(g, load_channels(message, x_at + size + c), change)
-                        g = load_channels(grad, g_at + size + c)
-                        if seen > 0:
-                            g = without_first(g, seen)
-                        change = fma(g, x, change)
-                store(to_entries, to + h, total_by_head(dot))
-                if LANES == 2:
-                    store(to_entries, to + padded + h, total_by_head(change))
+                    dot = fma(g, load_dual_channels(message, x_at + c, size), dot)
+                store_dual(to_entries, to + h, padded, totals_channels(dot))
             # What was here before may not be a number, and 0 times it neither.
             for h in range(heads, padded):
                 for lane in range(LANES):
                     to_entries[r, entries[k], lane, h] = 0
 
 
-def attention_back_of_entries(  # type: ignore[no-untyped-def]
-    indptr,
-    columns,
-    entries,
-    strength,
-    scores,
-    slope,
-    keep,
-    share,
-    to_entries,
-    to_scores,
-    to_strength,
+def _attention_back_of_entries(
+    index, strength, scores, slope, keep, share, to_entries, to_scores, to_strength
 ):
     """From gradients by ``K z A`` to those by scores of entries and of targets."""
+    indptr, columns, entries = index
     replicas, num_columns, _, _, padded = scores.shape
     num_entries = keep.shape[1]
     rows = indptr.shape[0] - 1
@@ -117,51 +288,32 @@ def attention_back_of_entries(  # type: ignore[no-untyped-def]
         for first in range(0, padded, HEADS):
             nodes_at = r * num_columns * LANES * 2 * padded + first
             entries_at = r * num_entries * LANES * padded + first
-            mean = spread_heads(zero)
-            mean_change = spread_heads(zero)
+            mean = zero_heads(zero)
             for k in range(start, end):
                 e = entries[k]
                 at = entries_at + e * LANES * padded
                 kept = load_heads(keep, (r * num_entries + e) * padded + first)
-                a = load_heads(share, at)
-                d = kept * load_heads(to_entries, at)
-                by_strength = a * d
+                d = kept * load_dual_heads(to_entries, at, padded)
+                by_strength = load_dual_heads(share, at, padded) * d
                 z = spread_heads(strength[r, e])
-                store(to_entries, at, d * z)
+                store_dual(to_entries, at, padded, d * z)
                 mean = fma(by_strength, z, mean)
-                if LANES == 2:
-                    a_change = load_heads(share, at + padded)
-                    d_change = kept * load_heads(to_entries, at + padded)
-                    by_strength = fma(a, d_change, a_change * d)
-                    store(to_entries, at + padded, d_change * z)
-                    mean_change = fma(by_strength, z, mean_change)
                 if to_strength.shape[1] > 0:
-                    to_strength[r, e] += total(by_strength)
+                    to_strength[r, e] += total(last(by_strength))
             t_at = nodes_at + i * LANES * 2 * padded
-            to_target = spread_heads(zero)
-            to_target_change = spread_heads(zero)
+            to_target = zero_heads(zero)
             for k in range(start, end):
                 at = entries_at + entries[k] * LANES * padded
                 s_at = nodes_at + columns[k] * LANES * 2 * padded + padded
                 score = load_heads(scores, t_at) + load_heads(scores, s_at)
-                slopes = leaky_slope(score, slope)
-                a = load_heads(share, at) * slopes
-                d = load_heads(to_entries, at) - mean
-                to_score = a * d
-                store(to_entries, at, to_score)
+                a = load_dual_heads(share, at, padded) * leaky_slope(score, slope)
+                to_score = a * (load_dual_heads(to_entries, at, padded) - mean)
+                store_dual(to_entries, at, padded, to_score)
                 to_target = to_target + to_score
-                if LANES == 2:
-                    a_change = load_heads(share, at + padded) * slopes
-                    d_change = load_heads(to_entries, at + padded) - mean_change
-                    to_score = fma(a, d_change, a_change * d)
-                    store(to_entries, at + padded, to_score)
-                    to_target_change = to_target_change + to_score
-            store(to_scores, t_at, to_target)
-            if LANES == 2:
-                store(to_scores, t_at + 2 * padded, to_target_change)
+            store_dual(to_scores, t_at, 2 * padded, to_target)
 
 
-def source_sums(indptr, entries, to_entries, to_scores):  # type: ignore[no-untyped-def]
+def _source_sums(indptr, entries, to_entries, to_scores):
     """From gradients by scores of entries to those by scores of sources."""
     replicas, num_columns, _, _, padded = to_scores.shape
     num_entries = to_entries.shape[1]
@@ -169,18 +321,16 @@ def source_sums(indptr, entries, to_entries, to_scores):  # type: ignore[no-unty
     for task in prange(replicas * num_columns):
         r = task // num_columns
         j = task - r * num_columns
-        for lane in range(LANES):
-            for first in range(0, padded, HEADS):
-                sums = spread_heads(zero)
-                for k in range(indptr[j], indptr[j + 1]):
-                    e = r * num_entries + entries[k]
-                    at = (e * LANES + lane) * padded + first
-                    sums = sums + load_heads(to_entries, at)
-                at = ((task * LANES + lane) * 2 + SOURCE) * padded + first
-                store(to_scores, at, sums)
+        for first in range(0, padded, HEADS):
+            sums = zero_heads(zero)
+            for k in range(indptr[j], indptr[j + 1]):
+                at = (r * num_entries + entries[k]) * LANES * padded + first
+                sums = sums + load_dual_heads(to_entries, at, padded)
+            at = (task * LANES * 2 + _SOURCE) * padded + first
+            store_dual(to_scores, at, 2 * padded, sums)
 
 
-def weight_sums(message, to_scores, chunk_sums, to_weight):  # type: ignore[no-untyped-def]
+def _weight_sums(message, to_scores, chunk_sums, to_weight):
     """Gradient by the weight, or with tangents the tangent of it."""
     replicas, heads, channels = to_weight.shape[:3]
     num_columns, padded = to_scores.shape[1], to_scores.shape[4]
@@ -191,25 +341,22 @@ def weight_sums(message, to_scores, chunk_sums, to_weight):  # type: ignore[no-u
     zero = to_scores.dtype.type(0)
     for task in prange(replicas * chunks):
         r = task // chunks
-        start = (task - r * chunks) * CHUNK
+        start = (task - r * chunks) * _CHUNK
         for h in range(0, heads, SPAN):
             for block in range(blocks):
                 c = h * channels + min(block * CHANNELS, SPAN * channels - CHANNELS)
                 target = spread_channels(zero)
                 source = spread_channels(zero)
-                for j in range(start, min(start + CHUNK, num_columns)):
-                    # With tangents, those of the gradients go with the plain message.
-                    x = load_channels(message, r * step + j * LANES * size + c)
-                    at = ((r * num_columns + j) * LANES + LANES - 1) * 2 * padded + h
-                    target = fma(repeat_heads(to_scores, at), x, target)
-                    source = fma(repeat_heads(to_scores, at + padded), x, source)
-                    if LANES == 2:
-                        x = load_channels(message, r * step + (2 * j + 1) * size + c)
-                        at -= 2 * padded
-                        target = fma(repeat_heads(to_scores, at), x, target)
-                        source = fma(repeat_heads(to_scores, at + padded), x, source)
-                store(chunk_sums, (task * 2 + TARGET) * size + c, target)
-                store(chunk_sums, (task * 2 + SOURCE) * size + c, source)
+                for j in range(start, min(start + _CHUNK, num_columns)):
+                    x_at = r * step + j * LANES * size + c
+                    x = load_dual_channels(message, x_at, size)
+                    at = (r * num_columns + j) * LANES * 2 * padded + h
+                    by_target = repeat_dual_channels(to_scores, at, 2 * padded)
+                    target = fma_last(x, by_target, target)
+                    by_source = repeat_dual_channels(to_scores, at + padded, 2 * padded)
+                    source = fma_last(x, by_source, source)
+                store(chunk_sums, (task * 2 + _TARGET) * size + c, target)
+                store(chunk_sums, (task * 2 + _SOURCE) * size + c, source)
     for r in range(replicas):
         for chunk in range(chunks):
             for h in range(heads):
@@ -237,7 +384,10 @@ class NumbaAttention(AttentionKernels):
     def __init__(self, step: AttentionStep) -> None:
         replicas, columns, lanes, size = step.message.shape
         entries = step.pattern.num_entries
-        width = _heads_in_pack(step)
+        # Packs of heads; and of channels, or of all channels of several heads.
+        self._heads = {"heads": min(1 << (step.heads - 1).bit_length(), 8)}
+        self._packs = _packs_of_channels(step)
+        width = self._heads["heads"]
         padded = -(-step.heads // width) * width
         new = step.message.new_empty
         self._step = step
@@ -248,103 +398,91 @@ class NumbaAttention(AttentionKernels):
         self._weighted = new(replicas, entries, lanes, padded)
 
     def forward(self, out: Tensor) -> list[Call]:
-        """Calls that compute the step."""
-        step, lanes, pattern = self._step, self._step.lanes, self._step.pattern
-        packs = _packs_of_channels(step)
-        keep = self._keep.numpy()
-        keys = np.empty((keep.shape[0], 2), np.uint32)
+        step, pattern = self._step, self._step.pattern
+        keep, scores = self._keep.numpy(), self._scores.numpy()
         return [
             bind_kernel(
-                compiled(scores_of_nodes, lanes=lanes, **packs),
+                _compiled(_scores_of_nodes, step.lanes, **self._packs),
                 2 * step.message.numel(),
-                step.message.numpy(),
-                step.weight.numpy(),
-                step.tangent.numpy(),
+                *(each.numpy() for each in (step.message, step.weight, step.tangent)),
                 pattern.num_rows,
                 self._roles.numpy(),
-                self._scores.numpy(),
+                scores,
             ),
             bind_kernel(
-                compiled(attention_of_entries, lanes=lanes, heads=_heads_in_pack(step)),
+                _compiled(_attention_of_entries, step.lanes, **self._heads),
                 _SOFTMAX * self._share.numel(),
-                *pattern.arrays,
+                pattern.arrays,
                 step.strength.numpy(),
-                self._scores.numpy(),
+                scores,
                 keep.dtype.type(step.slope),
-                *_drop_arguments(step),
-                keys,
+                drop_arrays(step.drop, step.strength),
+                np.int64(step.whole_entries),
+                np.empty((keep.shape[0], 2), np.uint32),
                 keep,
                 self._share.numpy(),
                 self._weighted.numpy(),
             ),
-            self._weighted_sums(pattern, step.message, out),
+            self._bind_sums(pattern, step.message, out),
         ]
 
-    def back(
-        self,
-        grad_out: Tensor,
-        to_message: Tensor,
-        to_weight: Tensor,
-        to_strength: Tensor | None,
-        *,
-        accumulate: bool,
-    ) -> list[Call]:
-        """Calls that pull a gradient back through the step."""
-        step, lanes, pattern = self._step, self._step.lanes, self._step.pattern
-        heads, packs = _heads_in_pack(step), _packs_of_channels(step)
+    def back(self, gradients: Gradients) -> list[Call]:
+        step, pattern, grad_out = self._step, self._step.pattern, gradients.result
         replicas, columns, _, size = step.message.shape
         to_entries = torch.empty_like(self._share)
         # Nodes that are no target keep their 0.
         to_scores = torch.zeros_like(self._scores)
-        chunk_sums = self._roles.new_empty(replicas, -(-columns // CHUNK), 2, size)
+        chunk_sums = self._roles.new_empty(replicas, -(-columns // _CHUNK), 2, size)
+        to_strength, to_weight = gradients.strength, gradients.weight
         if to_strength is None:
             to_strength = step.strength.new_empty(replicas, 0)
+        assert to_weight is not None
         message, keep = step.message.numpy(), self._keep.numpy()
         return [
             bind_kernel(
-                compiled(products_of_entries, lanes=lanes, **packs),
+                _compiled(_products_of_entries, step.lanes, **self._packs),
                 to_entries.numel() * step.channels,
-                *pattern.arrays,
+                pattern.arrays,
                 grad_out.numpy(),
                 message,
                 step.heads,
                 to_entries.numpy(),
             ),
             bind_kernel(
-                compiled(attention_back_of_entries, lanes=lanes, heads=heads),
+                _compiled(_attention_back_of_entries, step.lanes, **self._heads),
                 _SOFTMAX * to_entries.numel(),
-                *pattern.arrays,
+                pattern.arrays,
                 step.strength.numpy(),
                 self._scores.numpy(),
                 keep.dtype.type(step.slope),
                 keep,
                 self._share.numpy(),
-                to_entries.numpy(),
-                to_scores.numpy(),
-                to_strength.numpy(),
+                *(each.numpy() for each in (to_entries, to_scores, to_strength)),
             ),
             bind_kernel(
-                compiled(source_sums, lanes=lanes, heads=heads),
+                _compiled(_source_sums, step.lanes, **self._heads),
                 to_entries.numel(),
                 pattern.T.arrays[0],
                 pattern.T.arrays[2],
                 to_entries.numpy(),
                 to_scores.numpy(),
             ),
-            self._weighted_sums(
-                pattern.T, grad_out, to_message, to_scores, accumulate=accumulate
+            self._bind_sums(
+                pattern.T,
+                grad_out,
+                gradients.argument,
+                to_scores,
+                accumulate=gradients.accumulate,
             ),
             bind_kernel(
-                compiled(weight_sums, lanes=lanes, **packs),
+                _compiled(_weight_sums, step.lanes, **self._packs),
                 2 * step.message.numel(),
                 message,
-                to_scores.numpy(),
-                chunk_sums.numpy(),
-                to_weight.numpy(),
+                *(each.numpy() for each in (to_scores, chunk_sums, to_weight)),
             ),
         ]
 
-    def _weighted_sums(
+    def _bind_sums(
         self,
         pattern: Pattern,
         x: Tensor,
@@ -353,28 +491,23 @@ class NumbaAttention(AttentionKernels):
         *,
         accumulate: bool = False,
     ) -> Call:
-        """Sum ``x`` over the entries, weighted.
+        """Sum ``x`` over the entries, weighted; with one lane less only the tangent.
 
-        Args:
-            pattern: That of the step, or for the way back its transpose.
-            x: What to sum.
-            out: Where to; with two lanes in ``x`` and one here, only the tangent.
-            to_scores: For the way back, the gradient by the scores, which are pulled
-                back to ``out`` too.
-            accumulate: Whether to add to ``out``.
+        On the way back, over those of the transpose, the gradient by the scores is
+        pulled back to ``out`` too.
         """
         step = self._step
-        kernel = compiled(
-            weighted_sums,
-            lanes=step.lanes,
-            **_packs_of_channels(step),
-            backwards=to_scores is not None,
-            tangent_only=out.shape[2] < step.lanes,
+        kernel = _compiled(
+            _weighted_sums,
+            step.lanes,
+            **self._packs,
+            BACKWARDS=to_scores is not None,
+            TANGENT_ONLY=out.shape[2] < step.lanes,
         )
         return bind_kernel(
             kernel,
             self._weighted.numel() * step.channels,
-            *pattern.arrays,
+            pattern.arrays,
             self._weighted.numpy(),
             x.numpy(),
             step.heads,
@@ -383,11 +516,6 @@ class NumbaAttention(AttentionKernels):
             accumulate,
             out.numpy(),
         )
-
-
-def _heads_in_pack(step: AttentionStep) -> int:
-    """Size of the packs of heads."""
-    return next(width for width in (1, 2, 4, 8) if width >= min(step.heads, 8))
 
 
 def _packs_of_channels(step: AttentionStep) -> dict[str, int]:
@@ -405,13 +533,3 @@ def _packs_of_channels(step: AttentionStep) -> dict[str, int]:
             break
         span *= 2
     return {"channels": span * channels, "span": span}
-
-
-def _drop_arguments(step: AttentionStep) -> Any:
-    replicas, entries = step.strength.shape
-    drop = step.drop or Drop.none(replicas, entries)
-    return (
-        step.drop is not None,
-        *drop_arrays(drop, step.strength),
-        np.int64(step.whole_entries),
-    )

@@ -4,6 +4,8 @@ Arrays are ``[replicas, rows, lanes, channels]``; lane 1 holds tangents. A mask 
 where it is used, so that none is stored.
 """
 
+# mypy: allow-untyped-defs, allow-untyped-calls
+
 from functools import partial
 from typing import Any
 
@@ -13,13 +15,19 @@ from numba import prange
 from torch import Tensor
 
 from gsebo.sparse.kernels.backend import Call
-from gsebo.sparse.kernels.numba_compile import Variants, bind_kernel, compile_twice
+from gsebo.sparse.kernels.numba_compile import bind_kernel, compile_twice
 from gsebo.sparse.kernels.numba_cpu import spmm_kernel
 from gsebo.sparse.kernels.random_bits import NUMBA_HASH, Drop, drop_arrays
 from gsebo.sparse.pattern import Pattern
-from gsebo.tape.backend import AttentionKernels, AttentionStep, TapeKernels
+from gsebo.tape.backend import (
+    AttentionKernels,
+    AttentionStep,
+    Gradients,
+    PointwiseStep,
+    TapeKernels,
+)
 from gsebo.tape.cpu.attention import NumbaAttention
-from gsebo.tape.cpu.pack import exponential_of
+from gsebo.tape.cpu.pack import exponential
 
 # Rows that one task takes. Sums over rows are made chunk by chunk, so that they do not
 # depend on the number of threads.
@@ -34,9 +42,9 @@ _KIND = 0
 _draw, _site_keys = NUMBA_HASH
 
 
-def _pointwise(  # type: ignore[no-untyped-def]
-    z, bias, bias_tangent, dropped, seeds, step, site, threshold, scale, positions, out
-):
+def _pointwise(z, biases, drop, out):
+    bias, bias_tangent = biases
+    dropped, seeds, step, site, threshold, scale, positions = drop
     replicas, rows, lanes, channels = out.shape
     chunks = (rows + CHUNK - 1) // CHUNK
     zero, one = out.dtype.type(0), out.dtype.type(1)
@@ -62,7 +70,7 @@ def _pointwise(  # type: ignore[no-untyped-def]
                     y = zero if x <= 0 else x
                     slope = zero if x <= 0 else one
                 elif _KIND == _ELU:
-                    power = exponential_of(min(x, zero))
+                    power = exponential(min(x, zero))
                     slope = power if x <= 0 else one
                     y = power - one if x <= 0 else x
                 out[r, i, 0, c] = y * factor
@@ -73,23 +81,9 @@ def _pointwise(  # type: ignore[no-untyped-def]
                     out[r, i, 1, c] = t * slope * factor
 
 
-def _pointwise_back(  # type: ignore[no-untyped-def]
-    z,
-    bias,
-    bias_tangent,
-    dropped,
-    seeds,
-    step,
-    site,
-    threshold,
-    scale,
-    positions,
-    grad,
-    mode,
-    grad_z,
-    chunk_sums,
-    grad_bias,
-):
+def _pointwise_back(z, biases, drop, grad, mode, grad_z, chunk_sums, grad_bias):
+    bias, bias_tangent = biases
+    dropped, seeds, step, site, threshold, scale, positions = drop
     replicas, rows, lanes, channels = grad.shape
     chunks = (rows + CHUNK - 1) // CHUNK
     zero, one = grad.dtype.type(0), grad.dtype.type(1)
@@ -116,7 +110,7 @@ def _pointwise_back(  # type: ignore[no-untyped-def]
                 if _KIND == _RELU:
                     slope = zero if x <= 0 else one
                 elif _KIND == _ELU:
-                    power = exponential_of(min(x, zero))
+                    power = exponential(min(x, zero))
                     slope = power if x <= 0 else one
                 g = grad[r, i, 0, c] * factor
                 if lanes == 2:
@@ -146,23 +140,20 @@ def _pointwise_back(  # type: ignore[no-untyped-def]
                 grad_bias[r, c] += total
 
 
-def _for_each_kind(kernel: Any) -> dict[str, Variants]:
-    # Without any liberty for the compiler: whether it fuses a product and a sum may
-    # depend on the layout of the arrays, and a replica has to equal its run alone.
-    return {name: compile_twice(kernel, _KIND=kind) for name, kind in _KINDS.items()}
-
-
-POINTWISE = _for_each_kind(_pointwise)
-POINTWISE_BACK = _for_each_kind(_pointwise_back)
+# Without any liberty for the compiler: whether it fuses a product and a sum may depend
+# on the layout of the arrays, and a replica has to equal its run alone.
+POINTWISE, POINTWISE_BACK = (
+    {name: compile_twice(kernel, _KIND=kind) for name, kind in _KINDS.items()}
+    for kernel in (_pointwise, _pointwise_back)
+)
 
 
 # Drawing a number costs about as much as so many multiplications.
 _DRAW = 8
 
 
-def _drop_values(  # type: ignore[no-untyped-def]
-    values, seeds, step, site, threshold, scale, positions, out
-):
+def _drop_values(values, drop, out):
+    _, seeds, step, site, threshold, scale, positions = drop
     replicas, size = out.shape
     chunks = (size + CHUNK - 1) // CHUNK
     zero = out.dtype.type(0)
@@ -179,9 +170,7 @@ def _drop_values(  # type: ignore[no-untyped-def]
             kept[k] = given[k] * (scale if bits < threshold else zero)
 
 
-def _cross_entropy(  # type: ignore[no-untyped-def]
-    logits, labels, scale, grad, losses, loss
-):
+def _cross_entropy(logits, labels, scale, grad, losses, loss):
     replicas, rows, lanes, classes = logits.shape
     zero = logits.dtype.type(0)
     for task in prange(replicas * rows):
@@ -215,7 +204,7 @@ def _cross_entropy(  # type: ignore[no-untyped-def]
         loss[r] = total * scale
 
 
-def _dots(indptr, columns, entries, a, b, out):  # type: ignore[no-untyped-def]
+def _dots(indptr, columns, entries, a, b, out):
     replicas, rows, lanes, channels = a.shape
     for task in prange(replicas * rows):
         r = task // rows
@@ -234,7 +223,7 @@ def _dots(indptr, columns, entries, a, b, out):  # type: ignore[no-untyped-def]
             out[r, entries[k]] += total
 
 
-def _widen(number, tangent, out):  # type: ignore[no-untyped-def]
+def _widen(number, tangent, out):
     replicas, rows, channels = number.shape
     for task in prange(replicas * rows):
         r = task // rows
@@ -250,86 +239,48 @@ _CROSS_ENTROPY = compile_twice(_cross_entropy)
 _DOTS = compile_twice(_dots, fastmath={"contract", "reassoc", "nsz"})
 
 
-def _bias_arguments(bias: tuple[Tensor, Tensor] | None, like: Tensor) -> Any:
-    if bias is None:
-        none = like.new_empty(like.shape[0], 0).numpy()
-        return none, none
-    return bias[0].numpy(), bias[1].numpy()
-
-
-def _optional_drop(drop: Drop | None, like: Tensor) -> Any:
-    if drop is None:
-        drop = Drop.none(like.shape[0], like.shape[1])
-        return False, *drop_arrays(drop, like)
-    return True, *drop_arrays(drop, like)
-
-
 class _NumbaTape(TapeKernels):
     """Loops of numba."""
 
     def spmm(self, pattern: Pattern, values: Tensor, x: Tensor, out: Tensor) -> Call:
-        replicas, _, channels = out.shape
-        work = replicas * pattern.num_entries * channels
+        work = out.shape[0] * pattern.num_entries * out.shape[2]
         arrays = (*pattern.arrays, values.numpy(), x.numpy(), out.numpy())
-        return bind_kernel(spmm_kernel(channels), work, *arrays)
+        return bind_kernel(spmm_kernel(out.shape[2]), work, *arrays)
 
     def dots(self, pattern: Pattern, a: Tensor, b: Tensor, out: Tensor) -> Call:
-        replicas, _, lanes, channels = a.shape
-        work = replicas * pattern.num_entries * lanes * channels
-        return bind_kernel(
-            _DOTS, work, *pattern.arrays, a.numpy(), b.numpy(), out.numpy()
-        )
+        work = pattern.num_entries * (a.numel() // max(a.shape[1], 1))
+        arrays = (*pattern.arrays, a.numpy(), b.numpy(), out.numpy())
+        return bind_kernel(_DOTS, work, *arrays)
 
     def widen(self, number: Tensor, tangent: Tensor, out: Tensor) -> Call:
         arrays = number.numpy(), tangent.numpy(), out.numpy()
         return bind_kernel(_WIDEN, out.numel(), *arrays)
 
     def drop_values(self, values: Tensor, drop: Drop, out: Tensor) -> Call:
-        drawn = drop_arrays(drop, out)
-        work = _DRAW * out.numel()
-        return bind_kernel(_DROP_VALUES, work, values.numpy(), *drawn, out.numpy())
+        arrays = values.numpy(), drop_arrays(drop, out), out.numpy()
+        return bind_kernel(_DROP_VALUES, _DRAW * out.numel(), *arrays)
 
-    def pointwise(
-        self,
-        kind: str,
-        z: Tensor,
-        bias: tuple[Tensor, Tensor] | None,
-        drop: Drop | None,
-        out: Tensor,
-    ) -> Call:
-        arguments = (*_bias_arguments(bias, z), *_optional_drop(drop, z))
-        work = (_DRAW if drop else 1) * out.numel()
-        return bind_kernel(POINTWISE[kind], work, z.numpy(), *arguments, out.numpy())
+    def pointwise(self, step: PointwiseStep, out: Tensor) -> Call:
+        work = (_DRAW if step.drop else 1) * out.numel()
+        return bind_kernel(POINTWISE[step.kind], work, *_arguments(step), out.numpy())
 
-    def pointwise_back(
-        self,
-        kind: str,
-        z: Tensor,
-        bias: tuple[Tensor, Tensor] | None,
-        drop: Drop | None,
-        grad_out: Tensor,
-        grad_z: Tensor,
-        grad_bias: Tensor | None,
-        *,
-        accumulate: bool,
-    ) -> Call:
-        in_place = grad_z.data_ptr() == grad_out.data_ptr()
+    def pointwise_back(self, step: PointwiseStep, gradients: Gradients) -> Call:
+        grad, to_z, to_bias, _, accumulate = gradients
+        in_place = to_z.data_ptr() == grad.data_ptr()
         mode = IN_PLACE if in_place else ADD if accumulate else WRITE
-        arguments = (*_bias_arguments(bias, z), *_optional_drop(drop, z))
-        replicas, rows, _, channels = grad_out.shape
-        if grad_bias is None:
-            grad_bias = z.new_empty(replicas, 0)
-        sums = z.new_empty(replicas, -(-rows // CHUNK), channels)
+        replicas, rows, _, channels = grad.shape
+        if to_bias is None:
+            to_bias = grad.new_empty(replicas, 0)
+        sums = grad.new_empty(replicas, -(-rows // CHUNK), channels)
+        work = (_DRAW if step.drop else 2) * grad.numel()
+        arrays = to_z.numpy(), sums.numpy(), to_bias.numpy()
         return bind_kernel(
-            POINTWISE_BACK[kind],
-            (_DRAW if drop else 2) * grad_out.numel(),
-            z.numpy(),
-            *arguments,
-            grad_out.numpy(),
+            POINTWISE_BACK[step.kind],
+            work,
+            *_arguments(step),
+            grad.numpy(),
             mode,
-            grad_z.numpy(),
-            sums.numpy(),
-            grad_bias.numpy(),
+            *arrays,
         )
 
     def cross_entropy(
@@ -337,16 +288,10 @@ class _NumbaTape(TapeKernels):
     ) -> Call:
         losses = logits.new_empty(logits.shape[:2])
         number = logits.numpy().dtype.type(scale)
-        arrays = (losses.numpy(), loss.numpy())
+        arrays = grad.numpy(), losses.numpy(), loss.numpy()
         work = 10 * logits.numel()  # an exponential costs about ten multiplications
         return bind_kernel(
-            _CROSS_ENTROPY,
-            work,
-            logits.numpy(),
-            labels.numpy(),
-            number,
-            grad.numpy(),
-            *arrays,
+            _CROSS_ENTROPY, work, logits.numpy(), labels.numpy(), number, *arrays
         )
 
     # One product per replica and not one for all, because a library may round a stack
@@ -354,16 +299,19 @@ class _NumbaTape(TapeKernels):
     def matmul(
         self, a: Tensor, b: Tensor, out: Tensor, *, add: bool = False
     ) -> list[Call]:
-        calls: list[Call] = []
-        for left, right, to in zip(a, b, out, strict=True):
-            if add:
-                calls.append(partial(to.addmm_, left, right))
-            else:
-                calls.append(partial(torch.mm, left, right, out=to))
-        return calls
+        each = zip(a, b, out, strict=True)
+        if add:
+            return [partial(to.addmm_, left, right) for left, right, to in each]
+        return [partial(torch.mm, left, right, out=to) for left, right, to in each]
 
     def attention(self, step: AttentionStep) -> AttentionKernels:
         return NumbaAttention(step)
+
+
+def _arguments(step: PointwiseStep) -> tuple[Any, ...]:
+    z, bias = step.z, step.bias
+    pair = bias or (z.new_empty(z.shape[0], 0),) * 2
+    return z.numpy(), tuple(each.numpy() for each in pair), drop_arrays(step.drop, z)
 
 
 NUMBA_TAPE = _NumbaTape()

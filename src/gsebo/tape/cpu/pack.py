@@ -1,17 +1,20 @@
-"""Several numbers in one register, as values inside CPU kernels.
+"""Several numbers in one register, with or without tangents, inside CPU kernels.
 
 numba's own loop over a few channels or heads checks for aliasing and for a remainder
 every time, which takes longer than the loop itself. With packs a kernel says what goes
 into registers, and as nothing is left for the compiler to reorder, a kernel rounds the
 same way whether it is compiled for one thread or for many.
 
-The exponential of a pack of numbers or of one, on the CPU.
-
-That of the C library takes one number at a time.
+A pack of two lanes is a dual number, value and tangent: sums and products follow the
+rules of derivatives, so that a formula is written once for both orders.
 """
 
+# mypy: allow-untyped-defs, allow-untyped-calls
+
+import inspect
 import math
 import operator
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -29,171 +32,245 @@ from numba.np.arrayobj import make_array
 
 
 class Pack(types.Type):
-    """The type of ``count`` numbers side by side; ``count`` is a power of two."""
+    """The type of ``count`` numbers side by side, a power of two, in 1 or 2 lanes."""
 
-    def __init__(self, dtype: Any, count: int) -> None:
-        self.dtype, self.count = dtype, count
-        super().__init__(name=f"Pack({dtype}, {count})")
+    def __init__(self, dtype: Any, count: int, lanes: int = 1) -> None:
+        self.dtype, self.count, self.lanes = dtype, count, lanes
+        super().__init__(name=f"Pack({dtype}, {count}, {lanes})")
 
 
 @register_model(Pack)
 class _PackModel(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Pack) -> None:
         number = manager.lookup(kind.dtype).get_value_type()
-        super().__init__(manager, kind, ir.VectorType(number, kind.count))
+        vector = ir.VectorType(number, kind.count)
+        whole = vector if kind.lanes == 1 else ir.ArrayType(vector, kind.lanes)
+        super().__init__(manager, kind, whole)
+
+
+def _instruction(kinds: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Let kernels call a function that writes instructions.
+
+    ``kinds`` says, for the types of its arguments, that of its result and those of the
+    arguments as it takes them.
+    """
+
+    def define(write):
+        def typed(typing_context, *given):
+            result, *taken = kinds(*given)
+            return result(*taken), lambda context, builder, signature, arguments: write(
+                builder, *arguments
+            )
+
+        typed.__name__ = write.__name__
+        # The builder stands where numba has its typing context.
+        typed.__signature__ = inspect.signature(write)
+        return intrinsic(typed)
+
+    return define
 
 
 class Width(NamedTuple):
     """What has to know how many numbers a pack holds, and in how many equal groups.
 
-    Offsets count numbers from the start of the memory of an array.
-
-    Attributes:
-        load: ``(array, offset)`` to the numbers from there on.
-        spread: A number to as many copies of it.
-        repeat: ``(array, offset)`` to one number from there on for each group, as often
-            as the group has numbers.
-        totals: A pack to the sum of each group.
+    Offsets count numbers from the start of the memory of an array. A dual has as many
+    lanes as these functions were made for; the second is ``step`` numbers further on.
     """
 
-    load: Any
-    spread: Any
-    repeat: Any
-    totals: Any
+    load: Any  # (array, offset): the numbers from there on
+    load_dual: Any  # (array, offset, step): the same, in all lanes
+    spread: Any  # a number: as many copies of it
+    zero: Any  # a number that gives the type: a dual 0
+    repeat: Any  # (array, offset): one number for each group, as often as it has some
+    repeat_dual: Any  # (array, offset, step): the same, in all lanes
+    totals: Any  # a pack or a dual: the sum of each group
 
 
 @cache
-def packs_of(count: int, groups: int = 1) -> Width:
+def packs_of(count: int, groups: int = 1, lanes: int = 1) -> Width:
     """Return the functions for packs of ``count`` numbers in ``groups`` groups."""
 
+    @_instruction(lambda number: (Pack(number, count), number))
+    def spread(builder, number):
+        return _everywhere(builder, number, count)
+
+    @_instruction(lambda number: (Pack(number, count, lanes), number))
+    def zero(builder, number):
+        nothing = constant(ir.VectorType(number.type, count), 0.0)
+        return _joined(builder, [nothing] * lanes)
+
+    @_instruction(lambda pack: (Pack(pack.dtype, groups, pack.lanes), pack))
+    def totals(builder, pack):
+        found = [_folded(builder, lane, groups) for lane in _lanes(builder, pack)]
+        return _joined(builder, found)
+
+    load, load_dual = _loaders(count, count, lanes)
+    repeat, repeat_dual = _loaders(count, groups, lanes)
+    return Width(load, load_dual, spread, zero, repeat, repeat_dual, totals)
+
+
+def _loaders(count: int, stored: int, lanes: int) -> tuple[Any, Any]:
+    """How ``stored`` numbers become a pack of ``count``, and how they become a dual."""
+
+    def load_lane(context, builder, array, memory, offset):
+        place = _place(context, builder, array, memory, offset, stored)
+        numbers = builder.load(place, align=_bytes(array.dtype))
+        each = [number * stored // count for number in range(count)]
+        return numbers if stored == count else _picked(builder, numbers, each)
+
     @intrinsic
-    def load(typing_context, array, offset):  # type: ignore[no-untyped-def]
-        def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-            return _load(context, builder, array, arguments, count)
+    def load(typing_context, array, offset):
+        def generate(context, builder, signature, arguments):
+            return load_lane(context, builder, array, *arguments)
 
         return Pack(array.dtype, count)(array, types.intp), generate
 
     @intrinsic
-    def spread(typing_context, number):  # type: ignore[no-untyped-def]
-        def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-            return _everywhere(builder, arguments[0], count)
+    def load_dual(typing_context, array, offset, step):
+        def generate(context, builder, signature, arguments):
+            memory, first, step = arguments
+            places = [first, builder.add(first, step)][:lanes]
+            found = [load_lane(context, builder, array, memory, at) for at in places]
+            return _joined(builder, found)
 
-        return Pack(number, count)(number), generate
+        kind = Pack(array.dtype, count, lanes)
+        return kind(array, types.intp, types.intp), generate
 
-    @intrinsic
-    def repeat(typing_context, array, offset):  # type: ignore[no-untyped-def]
-        def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-            numbers = _load(context, builder, array, arguments, groups)
-            size = count // groups
-            return _picked(builder, numbers, [lane // size for lane in range(count)])
-
-        return Pack(array.dtype, count)(array, types.intp), generate
-
-    @intrinsic
-    def totals(typing_context, pack):  # type: ignore[no-untyped-def]
-        def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-            return _folded(builder, arguments[0], groups)
-
-        return Pack(pack.dtype, groups)(pack), generate
-
-    return Width(load, spread, repeat, totals)
+    return load, load_dual
 
 
 @intrinsic
-def store(typing_context, array, offset, pack):  # type: ignore[no-untyped-def]
+def store(typing_context, array, offset, pack):
     """Write a pack to the memory of an array, from a number on."""
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        place = _place(context, builder, array, arguments[:2], pack.count)
-        builder.store(arguments[2], place, align=_bytes(array.dtype))
+    def generate(context, builder, signature, arguments):
+        memory, at, numbers = arguments
+        place = _place(context, builder, array, memory, at, pack.count)
+        builder.store(numbers, place, align=_bytes(array.dtype))
         return context.get_dummy_value()
 
     return types.void(array, types.intp, pack), generate
 
 
 @intrinsic
-def fma(typing_context, a, b, c):  # type: ignore[no-untyped-def]
-    """``a * b + c``, rounded once where the machine can."""
+def store_dual(typing_context, array, offset, step, pack):
+    """Write all lanes of a pack, the second ``step`` numbers further on."""
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        return fused(builder, *arguments)
+    def generate(context, builder, signature, arguments):
+        memory, at, step, whole = arguments
+        for numbers in _lanes(builder, whole):
+            place = _place(context, builder, array, memory, at, pack.count)
+            builder.store(numbers, place, align=_bytes(array.dtype))
+            at = builder.add(at, step)
+        return context.get_dummy_value()
 
-    return a(a, a, a), generate
+    return types.void(array, types.intp, types.intp, pack), generate
 
 
-@intrinsic
-def total(typing_context, pack):  # type: ignore[no-untyped-def]
+@_instruction(lambda a, b, c: (c, a, b, c))
+def fma(builder, a, b, c):
+    """``a * b + c``, rounded once where the machine can, with its tangent."""
+    a, b, c = (_lanes(builder, each) for each in (a, b, c))
+    found = [fused(builder, a[0], b[0], c[0])]
+    found += [_tangent(builder, a, b, start) for start in c[1:]]
+    return _joined(builder, found)
+
+
+@_instruction(lambda a, b, c: (c, a, b, c))
+def fma_last(builder, a, b, c):
+    """``a * b + c``, where of two duals only the tangent of their product counts."""
+    a, b = (_lanes(builder, each) for each in (a, b))
+    if len(a) == 1:
+        return fused(builder, a[0], b[0], c)
+    return _tangent(builder, a, b, c)
+
+
+def _one_lane(pack: Pack) -> Pack:
+    return Pack(pack.dtype, pack.count)
+
+
+@_instruction(lambda pack: (_one_lane(pack), pack))
+def value(builder, pack):
+    """The first lane."""
+    return _lanes(builder, pack)[0]
+
+
+@_instruction(lambda pack: (_one_lane(pack), pack))
+def last(builder, pack):
+    """The last lane: of a dual its tangent."""
+    return _lanes(builder, pack)[-1]
+
+
+@_instruction(lambda a, b: (Pack(a.dtype, a.count, 2), a, b))
+def dual(builder, number, tangent):
+    """Two packs as the lanes of one."""
+    return _joined(builder, [number, tangent])
+
+
+@_instruction(lambda pack: (pack.dtype, pack))
+def total(builder, pack):
     """Sum of the numbers."""
-
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        whole = _folded(builder, arguments[0], 1)
-        return builder.extract_element(whole, _LANE(0))
-
-    return pack.dtype(pack), generate
+    return builder.extract_element(_folded(builder, pack, 1), _LANE(0))
 
 
-@intrinsic
-def without_first(typing_context, pack, count):  # type: ignore[no-untyped-def]
+@_instruction(lambda pack, count: (pack, pack, types.intp))
+def without_first(builder, pack, count):
     """The pack with its first ``count`` numbers replaced by 0."""
-
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        numbers, skipped = arguments
-        lanes = ir.VectorType(skipped.type, pack.count)
-        number = ir.Constant(lanes, list(range(pack.count)))
-        skipped = _everywhere(builder, skipped, pack.count)
-        kept = builder.icmp_signed(">=", number, skipped)
-        return builder.select(kept, numbers, constant(numbers.type, 0.0))
-
-    return pack(pack, types.intp), generate
+    lanes = _lanes(builder, pack)
+    zero, size = constant(lanes[0].type, 0.0), lanes[0].type.count
+    number = ir.Constant(ir.VectorType(count.type, size), list(range(size)))
+    kept = builder.icmp_signed(">=", number, _everywhere(builder, count, size))
+    return _joined(builder, [builder.select(kept, each, zero) for each in lanes])
 
 
-@intrinsic
-def largest(typing_context, a, b):  # type: ignore[no-untyped-def]
+@_instruction(lambda a, b: (a, a, a))
+def largest(builder, a, b):
     """The larger of both, number by number; ``b`` where ``a`` is not a number."""
-
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        first, second = arguments
-        larger = builder.fcmp_ordered(">", first, second)
-        return builder.select(larger, first, second)
-
-    return a(a, a), generate
+    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
-@intrinsic
-def leaky_slope(typing_context, pack, slope):  # type: ignore[no-untyped-def]
+@_instruction(lambda pack, slope: (_one_lane(pack), pack, pack.dtype))
+def leaky_slope(builder, pack, slope):
     """Derivative of the leaky ReLU: 1 where a number is positive, else ``slope``."""
-
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        x, below = arguments
-        positive = builder.fcmp_ordered(">", x, constant(x.type, 0.0))
-        below = _everywhere(builder, below, pack.count)
-        return builder.select(positive, constant(x.type, 1.0), below)
-
-    return pack(pack, pack.dtype), generate
+    x = _lanes(builder, pack)[0]
+    positive = builder.fcmp_ordered(">", x, constant(x.type, 0.0))
+    below = _everywhere(builder, slope, x.type.count)
+    return builder.select(positive, constant(x.type, 1.0), below)
 
 
 def _define_operator(symbol: Any, instruction: str) -> None:
     """Let two packs be added, subtracted and so on, number by number."""
+    is_product = symbol is operator.mul
 
     @type_callable(symbol)
-    def type_of_operator(context):  # type: ignore[no-untyped-def]
-        def result(a, b):  # type: ignore[no-untyped-def]
-            return a if isinstance(a, Pack) and a == b else None
+    def type_of_operator(context):
+        def result(a, b):
+            if not (isinstance(a, Pack) and isinstance(b, Pack)):
+                return None
+            if is_product and a.count == b.count:
+                return a if a.lanes > b.lanes else b
+            return a if a == b else None
 
         return result
 
     @lower_builtin(symbol, Pack, Pack)
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        return getattr(builder, instruction)(*arguments)
+    def generate(context, builder, signature, arguments):
+        a, b = (_lanes(builder, each) for each in arguments)
+        found = [
+            getattr(builder, instruction)(x, y) for x, y in zip(a, b, strict=False)
+        ]
+        if is_product and len(a) + len(b) > 2:
+            found = [found[0], _tangent(builder, a, b)]
+        return _joined(builder, found)
 
 
-for _symbol, _instruction in (
+for _symbol, _instruction_name in (
     (operator.add, "fadd"),
     (operator.sub, "fsub"),
     (operator.mul, "fmul"),
     (operator.truediv, "fdiv"),
 ):
-    _define_operator(_symbol, _instruction)
+    _define_operator(_symbol, _instruction_name)
 
 
 _LANE = ir.IntType(32)
@@ -210,6 +287,32 @@ def fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
     return builder.call(function, [a, b, c])
 
 
+def _lanes(builder: Any, whole: Any) -> list[Any]:
+    if isinstance(whole.type, ir.VectorType):
+        return [whole]
+    return [builder.extract_value(whole, lane) for lane in range(whole.type.count)]
+
+
+def _joined(builder: Any, lanes: list[Any]) -> Any:
+    if len(lanes) == 1:
+        return lanes[0]
+    whole = ir.Constant(ir.ArrayType(lanes[0].type, len(lanes)), ir.Undefined)
+    for number, lane in enumerate(lanes):
+        whole = builder.insert_value(whole, lane, number)
+    return whole
+
+
+def _tangent(builder: Any, a: Any, b: Any, start: Any = None) -> Any:
+    """``a' b + a b'``, or ``start + a b' + a' b``; what has one lane is constant."""
+    terms = [(a[1], b[0])] if len(a) == 2 else []
+    terms += [(a[0], b[1])] if len(b) == 2 else []
+    if start is None:
+        start = builder.fmul(*terms.pop(0))
+    for x, y in reversed(terms):
+        start = fused(builder, x, y, start)
+    return start
+
+
 def _folded(builder: Any, numbers: Any, groups: int) -> Any:
     """Sum of each group: first and second half of all groups, again and again."""
     while numbers.type.count > groups:
@@ -221,14 +324,10 @@ def _folded(builder: Any, numbers: Any, groups: int) -> Any:
     return numbers
 
 
-def _load(context: Any, builder: Any, kind: Any, arguments: Any, count: int) -> Any:
-    place = _place(context, builder, kind, arguments, count)
-    return builder.load(place, align=_bytes(kind.dtype))
-
-
-def _place(context: Any, builder: Any, kind: Any, arguments: Any, count: int) -> Any:
+def _place(
+    context: Any, builder: Any, kind: Any, array: Any, offset: Any, count: int
+) -> Any:
     """Pointer to the pack that begins at a number of an array."""
-    array, offset = arguments
     memory = make_array(kind)(context, builder, array).data
     vector = ir.VectorType(memory.type.pointee, count)
     return builder.bitcast(builder.gep(memory, [offset]), vector.as_pointer())
@@ -258,56 +357,36 @@ def _bytes(number: Any) -> int:
     return size
 
 
-@intrinsic
-def exponential(typing_context, pack):  # type: ignore[no-untyped-def]
-    """``exp(x)`` for ``x`` that is not positive; 0 where it would be subnormal."""
-
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        return _exponential(builder, arguments[0], _FORMATS[pack.dtype])
-
-    return pack(pack), generate
-
-
-@intrinsic
-def exponential_of(typing_context, x):  # type: ignore[no-untyped-def]
-    """The same for one number, without a call: a loop of it becomes a vector loop."""
-
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        return _exponential(builder, arguments[0], _FORMATS[x])
-
-    return x(x), generate
-
-
 class _Format(NamedTuple):
-    """What the exponential has to know of a kind of number.
+    """What the exponential has to know of a kind of number."""
 
-    Attributes:
-        size: Bits in all.
-        fraction: Bits behind the leading one.
-        bias: Of the exponent.
-        log2_high: ln 2 to so few bits that its multiples are exact.
-        log2_low: The rest of ln 2.
-        terms: Of the series, so that what is left out is below rounding.
-    """
-
-    size: int
-    fraction: int
-    bias: int
-    log2_high: float
-    log2_low: float
-    terms: int
+    size: int  # bits in all
+    fraction: int  # bits behind the leading one
+    bias: int  # of the exponent
+    log2_high: float  # ln 2 to so few bits that its multiples are exact
+    log2_low: float  # the rest of ln 2
+    terms: int  # of the series, so that what is left out is below rounding
 
 
 _FORMATS = {
-    types.float32: _Format(32, 23, 127, 0.693359375, -2.12194440054690583e-4, 8),
-    types.float64: _Format(64, 52, 1023, 0.693145751953125, 1.42860682030941723e-6, 14),
+    "float": _Format(32, 23, 127, 0.693359375, -2.12194440054690583e-4, 8),
+    "double": _Format(64, 52, 1023, 0.693145751953125, 1.42860682030941723e-6, 14),
 }
 
 
-def _exponential(builder: Any, x: Any, kind: _Format) -> Any:
-    """``2^n exp(r)`` with ``x = n ln 2 + r`` and ``r`` as small as possible."""
+@_instruction(lambda x: (x, x))
+def exponential(builder, x):
+    """``exp(x)`` for ``x`` that is not positive; 0 where it would be subnormal.
+
+    That of the C library takes one number at a time. This one is without a call: of
+    packs or, in a loop that becomes a vector loop, of numbers.
+
+    It is ``2^n exp(r)`` with ``x = n ln 2 + r`` and ``r`` as small as possible.
+    """
+    packed = isinstance(x.type, ir.VectorType)
+    kind = _FORMATS[str(x.type.element if packed else x.type)]
     bits = ir.IntType(kind.size)
-    if isinstance(x.type, ir.VectorType):
+    if packed:
         bits = ir.VectorType(bits, x.type.count)
     # At this size neighbouring numbers are 1 apart: a sum with it is rounded to a whole
     # number, which is read off its last bits. No cast, as NaN must not meet one.
