@@ -16,13 +16,13 @@ from benchmarks.ours import estimator
 from benchmarks.setting import LAYERS, Setting
 from gsebo import Amortised
 from gsebo.bilevel import make_hypergradient, make_optimizer
-from gsebo.methods.amortised_fit import OnWholeGraph
+from gsebo.methods.amortised_fit import FullBatchFit
 from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.label_parts import LabelUse
 from gsebo.methods.prepare import PreparedGraph
 from gsebo.methods.schedule import loop_settings, work_of
 from gsebo.structure import AmortisedStrength
-from gsebo.training import NodeClassification, Progress, WholeGraph, train_structure
+from gsebo.training import FullBatch, NodeClassification, Progress, train_structure
 from gsebo.training.threads import threads_for
 
 OUTER_STEPS = 5
@@ -98,10 +98,10 @@ def amortised(data: Data, setting: Setting, label_use: LabelUse) -> EstimatorLoo
         random_state=setting.seed,
     )
     prepared, run = _start(model, data, setting)
-    fit = OnWholeGraph(model, prepared, None, run)
+    fit = FullBatchFit(model, prepared, None, run)
     with threads_for(fit.work):
         problem = fit.networks()
-    assert isinstance(fit.source, WholeGraph)
+    assert isinstance(fit.source, FullBatch)
     rounds = -(-OUTER_STEPS // problem.num_networks)
     return EstimatorLoop(
         lambda: model.learn(problem, run, fit.stop_nodes, None),

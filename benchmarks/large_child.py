@@ -16,8 +16,6 @@ from gsebo import Amortised
 from gsebo.data.formats.folder import GraphFolder
 from gsebo.data.formats.npy_stream import open_output
 from gsebo.graph.mapped import ScratchFolder, gather_rows
-from gsebo.methods.folder_fit import graph_checksum
-from gsebo.model.large import Room
 from gsebo.training.history import StepRecord
 
 T = TypeVar("T")
@@ -91,12 +89,12 @@ def _whole(method: Amortised, graph: GraphFolder) -> dict[str, Any]:
 
 def _predicted(method: Amortised, graph: GraphFolder) -> tuple[Path, ScratchFolder]:
     """Write class probabilities of all nodes to a file."""
-    model, arrays = method.large_model_, graph.arrays()
+    model, arrays = method.model_, graph.arrays()
     files = ScratchFolder()
     path = files.path / "probability.npy"
     shape = arrays.num_nodes, model.num_classes
     with open_output(path, shape, np.float32) as out:
-        model.probabilities(arrays, graph_checksum(graph), Room(memory=_ROOM), out=out)
+        model.probabilities_in_chunks(graph, memory=_ROOM, out=out)
     return path, files
 
 

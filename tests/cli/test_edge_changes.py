@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gsebo.cli.inspect import ModelEdges, ratios
-from gsebo.model.large import EdgePiece
+from gsebo.model.fitted import EdgePiece
 
 EDGES = torch.tensor([[0, 1, 2, 3, 0, 2], [1, 0, 3, 2, 0, 0]])
 START = torch.tensor([0.5, 0.5, 0.4, 0.2, 0.0, 0.5])

@@ -20,7 +20,7 @@ from gsebo.bilevel.derivatives import first_derivatives
 from gsebo.graph.arrays import GraphArrays
 from gsebo.loader import NeighbourSampler, PartitionSampler
 from gsebo.methods import Amortised
-from gsebo.methods.amortised_fit import OnWholeGraph
+from gsebo.methods.amortised_fit import FullBatchFit
 from gsebo.methods.base import Run
 from gsebo.methods.prepare import PreparedGraph
 from gsebo.sparse import row_sum
@@ -220,7 +220,7 @@ def test_a_batch_of_everything_is_the_full_problem(
         structure: BatchedStructure = edges(full.backbone)
     else:
         run = Run(model, prepared.data, 0, CPU, None, None)
-        full = OnWholeGraph(model, prepared, None, run).source.base
+        full = FullBatchFit(model, prepared, None, run).source.base
         full = full.with_state(seen(full, ARRAYS))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)

@@ -11,7 +11,7 @@ from torch_geometric.nn import GCNConv
 from gsebo import Amortised, InvalidInput, TrainVal
 from gsebo.data import add_inter_class_edges, load
 from gsebo.graph import canonicalise
-from gsebo.methods.amortised_fit import OnWholeGraph
+from gsebo.methods.amortised_fit import FullBatchFit
 from gsebo.methods.base import Run
 from gsebo.methods.label_parts import parts_of
 from gsebo.methods.prepare import PreparedGraph
@@ -93,7 +93,7 @@ def test_without_outer_steps_it_is_the_control(
 
 def test_the_function_of_no_evidence_knows_nothing(data: Data) -> None:
     blind = make(evidence="", predictions="none", residual=False).fit(data)
-    weights = blind.model_.extension.weights
+    weights = blind.model_.scorer.weights
     # All edges look the same, so that they all weigh the same.
     torch.testing.assert_close(weights, weights[:1].expand_as(weights))
 
@@ -111,7 +111,7 @@ def test_what_features_say_does_not_know_what_is_held_out(
         fit = model.make_fit(PreparedGraph(labels, CPU), None, run)
         fit.folds = parts_of(data, label_use, 3, 0, CPU)
         networks = fit.networks()
-        whole = OnWholeGraph(model, PreparedGraph(labels, CPU), None, run).source.base
+        whole = FullBatchFit(model, PreparedGraph(labels, CPU), None, run).source.base
         at = whole, whole.initial_weights(), whole.initial_outer()
         return [
             networks.state_at(number)(*at)[0] for number in range(networks.num_networks)
@@ -135,7 +135,7 @@ def test_what_features_say_does_not_know_what_is_held_out(
 def test_without_a_refit_the_networks_predict_together(data: Data) -> None:
     model = make(refit=False, num_folds=3).fit(data)
     assert len(model.model_.members) == 3
-    assert model.model_.extension is None
+    assert model.model_.scorer is None
     mean = torch.stack(
         [member.propagation.strengths for member in model.model_.members]
     )
@@ -218,7 +218,7 @@ def test_wrong_edges_of_cora_weigh_less() -> None:
     ).fit(data)
     graph = model.model_.graph
     weights = graph.to_user_order(
-        model.model_.extension.weights, torch.ones(graph.num_nodes)
+        model.model_.scorer.weights, torch.ones(graph.num_nodes)
     )
     is_added = torch.arange(data.num_edges) >= clean.num_edges
     same = data.y[data.edge_index[0]] == data.y[data.edge_index[1]]

@@ -13,7 +13,8 @@ from gsebo import InputWarning, InvalidInput, load_model
 from gsebo.graph import Topology, canonicalise
 from gsebo.graph.node_match import find_entries
 from gsebo.methods import GraphClassifier
-from gsebo.model.extension import AmortisedExtension, KnownEntries
+from gsebo.model.known import KnownEntries
+from gsebo.model.layerwise import WholeGraph
 
 from .auto_examples import auto, bare
 from .examples import quick, small_graph, with_fields
@@ -108,7 +109,7 @@ def test_new_nodes_that_are_alike_are_treated_alike(number: int) -> None:
 def weights_on(model: GraphClassifier, data: Data) -> Tensor:
     """Weights of all edges in the order of ``data``, by a network that keeps them."""
     fit, graph = model.model_, canonicalise(data)
-    assert isinstance(fit.extension, AmortisedExtension)
+    assert fit.scorer is not None
     node = torch.arange(data.num_nodes)
     entry = find_entries(
         fit.graph.edge_index,
@@ -117,9 +118,15 @@ def weights_on(model: GraphClassifier, data: Data) -> Tensor:
         torch.where(node < 60, node, -1),
         self_loops=fit.backbone.self_loops,
     )
-    known = KnownEntries(entry, node, graph.num_edges, fit.strengths)
+    known = KnownEntries(entry, node, graph.num_edges)
     topology = Topology.of(graph, self_loops=fit.backbone.self_loops, device="cpu")
-    found = fit.extension.strengths(known, topology, data.x, fit.backbone)
+    whole = WholeGraph(topology, data.x)
+    found = fit.scorer.strengths(
+        whole,
+        fit.backbone,
+        fit.num_classes,
+        kept=lambda fresh: known.kept(fit.scorer.weights, fresh),
+    )(whole.chunk)
     return graph.to_user_order(found[: graph.num_edges], torch.ones(data.num_nodes))
 
 
@@ -129,9 +136,7 @@ def test_known_edges_keep_their_weight_and_new_ones_are_scored() -> None:
     before = weights_on(model, data)
     assert torch.equal(
         before,
-        model.model_.graph.to_user_order(
-            model.model_.extension.weights, torch.ones(60)
-        ),
+        model.model_.graph.to_user_order(model.model_.scorer.weights, torch.ones(60)),
     )
     after = weights_on(model, with_edges(twins(data), free_pairs(data, 30)))
     assert torch.equal(after[:old], before)
@@ -200,7 +205,7 @@ def test_without_a_refit_new_edges_are_vanilla(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["scorer:hidden", "scorer:mean", "edge_weights"])
 def test_half_a_function_is_refused(name: str, tmp_path: Path) -> None:
     fitted(0).save(tmp_path)
-    change_tensors(tmp_path, lambda tensors: drop(tensors, f"extension:{name}"))
+    change_tensors(tmp_path, lambda tensors: drop(tensors, name))
     with pytest.raises(InvalidInput, match="does not fit its own description"):
         load_model(tmp_path)
 

@@ -75,7 +75,7 @@ def test_another_graph(name: str, data: Data) -> None:
     if not model.model_.learned:
         assert torch.equal(model.predict_proba(other), expected)
         return
-    if model.model_.extension is not None:
+    if model.model_.scorer is not None:
         found = model.predict_proba(other)
         assert found.shape == expected.shape
         assert not torch.allclose(found, expected)

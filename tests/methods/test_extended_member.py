@@ -7,8 +7,7 @@ from torch import Tensor
 
 from gsebo.graph import Propagation, Topology
 from gsebo.graph.node_match import find_entries
-from gsebo.model.extension import KnownEntries
-from gsebo.model.fitted import extended_member
+from gsebo.model.known import KnownEntries, extended_member
 from gsebo.training import Member
 
 Pairs = set[tuple[int, int]]
@@ -50,8 +49,7 @@ def test_every_pair(
     entry = find_entries(
         fitted.graph.edge_index, old, given_graph.graph, node, self_loops=loops
     )
-    on_fit = torch.zeros(*layers, fitted.num_entries)
-    known = KnownEntries(entry, node, given_graph.num_edges, on_fit)
+    known = KnownEntries(entry, node, given_graph.num_edges)
     strengths = torch.rand(*layers, own.num_entries) + 1
     fresh = torch.rand(*layers, given_graph.num_entries) + 3
     weights = {"w": torch.ones(1)}

@@ -15,10 +15,9 @@ from gsebo import InputWarning, InvalidInput, load_model
 from gsebo.data import apply_split, visible_part
 from gsebo.graph import Topology, canonicalise
 from gsebo.methods import GraphClassifier
-from gsebo.model.extension import AmortisedExtension
 
 from .examples import NAMES, permuted, quick, small_graph, to_csr, with_fields
-from .saved import change_facts, change_tensors
+from .saved import change_facts, change_tensors, facts_of
 
 CLOSE = {"rtol": 0.0, "atol": 2e-6}
 each_method = pytest.mark.parametrize("name", NAMES)
@@ -53,8 +52,8 @@ def strength_of_pairs(model: GraphClassifier) -> dict[tuple[int, int], Tensor]:
     edges = model.model_.graph.edge_index.T.tolist()
     loops = [[node, node] for node in range(model.model_.graph.num_nodes)]
     kept = model.model_.strengths
-    if isinstance(model.model_.extension, AmortisedExtension):
-        weights = model.model_.extension.weights
+    if model.model_.scorer is not None:
+        weights = model.model_.scorer.weights
         kept = torch.cat([weights, weights.new_ones(len(loops))])
     columns = kept.unbind(-1)
     pairs = [*edges, *loops][: len(columns)]
@@ -82,7 +81,7 @@ def warns_of_new_edges(
     model: GraphClassifier, text: str
 ) -> AbstractContextManager[object]:
     """Whoever scores new edges has nothing to warn of."""
-    scored = model.model_.extension is not None
+    scored = model.model_.scorer is not None
     return nullcontext() if scored else pytest.warns(InputWarning, match=text)
 
 
@@ -135,7 +134,7 @@ def test_nodes_that_are_gone(name: str) -> None:
         pattern = topology_of(model, rest).pattern
         pairs = kept[torch.stack([pattern.column_of_entry, pattern.row_of_entry])]
         strengths = torch.stack([known[tuple(pair)] for pair in pairs.T.tolist()], -1)
-        if model.model_.extension is not None:
+        if model.model_.scorer is not None:
             # The weights of edges are kept; how they are normalised is up to the graph.
             strengths = model.model_.backbone.normalise(pattern, strengths)
         expected = network_on(model, rest, strengths)
@@ -197,7 +196,8 @@ def test_a_model_that_kept_no_names_knows_positions_only(tmp_path: Path) -> None
             if name not in ("node_hash", "node_id")
         },
     )
-    change_facts(tmp_path, row_hashes=False, node_ids=False)
+    graph = facts_of(tmp_path)["graph"] | {"row_hashes": False, "node_ids": False}
+    change_facts(tmp_path, graph=graph)
     older = load_model(tmp_path)
     assert torch.equal(older.predict_proba(data), model.predict_proba(data))
     other = with_fields(data, x=-data.x)

@@ -14,8 +14,6 @@ from gsebo import InvalidInput, load_model
 from gsebo.data.formats.folder import GraphFolder, write_folder
 from gsebo.graph.arrays import CSRArrays, GraphArrays
 from gsebo.methods import GraphClassifier
-from gsebo.methods.folder_fit import graph_checksum
-from gsebo.model.large import Room
 from methods.batch_examples import (
     amortised_on_batches,
     gsebo_on_batches,
@@ -49,9 +47,7 @@ def in_memory(data: Data) -> dict[str, GraphClassifier]:
 
 
 def strengths(model: GraphClassifier, folder: GraphFolder) -> Tensor:
-    pieces = model.large_model_.edge_strengths(
-        folder.arrays(), graph_checksum(folder), Room(memory=20_000)
-    )
+    pieces = model.model_.edge_strengths(folder, memory=20_000)
     return torch.cat([piece.strength for piece in pieces], dim=-1)
 
 
@@ -261,7 +257,7 @@ def test_without_batches_a_folder_is_read_into_memory(
     name: str, data: Data, folder: GraphFolder
 ) -> None:
     model = quick(name, device="cpu").fit(folder)
-    assert not hasattr(model, "large_model_")
+    assert model.model_.is_held
     assert torch.equal(model.probability_, fitted(name).probability_)
     assert torch.equal(model.predict_proba(folder), model.probability_)
     assert model.score(folder) == model.score(data)
@@ -273,6 +269,6 @@ def test_only_the_last_fit_counts(data: Data, folder: GraphFolder) -> None:
     model.fit(data)
     assert torch.equal(model.predict_proba(data), model.probability_)
     model.set_params(random_state=9).fit(folder)
-    assert not hasattr(model, "strength_") and not hasattr(model, "model_")
+    assert not hasattr(model, "strength_") and not model.model_.is_held
     alone = gsebo_on_batches(random_state=9).fit(folder)
     assert torch.equal(model.predict_proba(folder), alone.predict_proba(folder))

@@ -197,7 +197,7 @@ def test_what_is_no_graph(name: str, base: Path) -> None:
 def test_every_model_on_folders(model: tuple[str, GraphClassifier], base: Path) -> None:
     name, loaded = model
     expected = predicts(loaded, DATA)
-    large = hasattr(loaded, "large_model_")
+    large = not loaded.model_.is_held
     for kind in ("itself", "sparse", "turned", "no labels", "more classes"):
         found = predicts(loaded, in_folder(kind, base))
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from gsebo.graph import Topology
 from gsebo.graph.arrays import CanonicalGraph, CSRArrays, GraphArrays
+from gsebo.graph.chunks import Chunk, StrengthsOf
+from gsebo.model.layerwise import GraphOnDisk
 from gsebo.nn import Backbone, make_backbone
 from gsebo.sparse import SparseFeatures
 from gsebo.sparse.operators import features_as_stored
@@ -113,3 +115,41 @@ def features(arrays: GraphArrays, dtype: torch.dtype) -> Tensor | SparseFeatures
 def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.rand(shape, generator=generator, dtype=dtype)
+
+
+def scores(
+    backbone: Backbone,
+    arrays: GraphArrays,
+    strengths_of: StrengthsOf,
+    *,
+    memory: int,
+    out: NDArray[Any] | None = None,
+    scratch: Path | None = None,
+) -> NDArray[Any]:
+    """Logits in chunks; half of what a graph may use is for layers."""
+    graph = GraphOnDisk(arrays, 2 * memory, scratch=scratch)
+    return graph.scores(backbone, strengths_of, out=out)
+
+
+def vanilla_strengths(backbone: Backbone) -> StrengthsOf:
+    """The network's own propagation of each chunk."""
+
+    def strengths(chunk: Chunk) -> Tensor:
+        pattern = chunk.topology.pattern
+        return backbone.initial_strength(pattern, chunk.num_entries_of_rows)
+
+    return strengths
+
+
+def stored_strengths(edges: NDArray[Any], loops: NDArray[Any] | None) -> StrengthsOf:
+    """Strengths of edges, and of self-loops where the network has any."""
+
+    def strengths(chunk: Chunk) -> Tensor:
+        parts = [torch.from_numpy(edges[..., chunk.edges].copy())]
+        if loops is not None:
+            own = torch.from_numpy(loops[..., chunk.begin : chunk.end].copy())
+            others = own.new_zeros(*own.shape[:-1], chunk.topology.num_loops)
+            parts.append(others.index_copy_(-1, chunk.own, own))
+        return torch.cat(parts, dim=-1)
+
+    return strengths

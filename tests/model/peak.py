@@ -12,8 +12,8 @@ import torch
 
 from gsebo.experiments.fit import peak_memory_bytes, reset_peak_memory
 from gsebo.graph.arrays import GraphArrays
-from gsebo.model.amortised_chunks import AmortisedChunks, predicted_by
-from gsebo.model.layerwise import layerwise_scores
+from gsebo.model.layerwise import GraphOnDisk
+from gsebo.model.scorer import Scorer
 from gsebo.nn import make_backbone
 from gsebo.structure import AmortisedStrength
 
@@ -30,13 +30,16 @@ def scored(folder: Path, memory: int) -> int:
         )
     )
     width = arrays.num_features
-    backbone = make_backbone(
-        "gcn",
-        in_channels=width,
-        hidden_channels=64,
-        out_channels=CLASSES,
-        num_layers=2,
-        dropout=0.5,
+    backbone, features_only = (
+        make_backbone(
+            name,
+            in_channels=width,
+            hidden_channels=64,
+            out_channels=CLASSES,
+            num_layers=2,
+            dropout=0.5,
+        )
+        for name in ("gcn", "mlp")
     )
     structure = AmortisedStrength()
     numbers = structure.num_inputs
@@ -45,24 +48,13 @@ def scored(folder: Path, memory: int) -> int:
     restored = {name: torch.ones(shape) for name, shape in shapes.items()}
     structure.restore(restored, backbone.normalise)
     shape = (arrays.num_nodes, CLASSES)
-    guess = np.memmap(folder / "guess", np.float32, "w+", shape=shape)
     out = np.memmap(folder / "out", np.float32, "w+", shape=shape)
     reset_peak_memory()
     before = peak_memory_bytes(CPU)
-    strengths_of = AmortisedChunks(
-        structure,
-        arrays,
-        predicted_by(guess, guess),
-        None,
-        backbone.normalise,
-        self_loops=True,
-        memory=memory,
-        num_classes=CLASSES,
-        scratch=folder,
-    )
-    layerwise_scores(
-        backbone, arrays, strengths_of, memory=memory, out=out, scratch=folder
-    )
+    graph = GraphOnDisk(arrays, memory, scratch=folder)
+    scorer = Scorer(structure, features_only, dict(backbone.named_parameters()))
+    strengths_of = scorer.strengths(graph, backbone, CLASSES)
+    graph.probabilities(backbone, strengths_of, out=out)
     return peak_memory_bytes(CPU) - before
 
 

@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-import gsebo.model.amortised_chunks as module
+import gsebo.model.layerwise as module
 from gsebo.data.datasets.load import load
 from gsebo.graph import Topology
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.chunks import Chunk, chunks
-from gsebo.model.amortised_chunks import AmortisedChunks, StateOf
+from gsebo.model.layerwise import GraphOnDisk
+from gsebo.model.scorer import ScoredEdges
 from gsebo.nn import Backbone
 from gsebo.structure import AmortisedStrength, GraphContext
 
@@ -57,26 +58,19 @@ def chunked(
     arrays: GraphArrays,
     backbone: Backbone,
     predicted: Tensor | None,
+    memory: int,
+    scratch: Path | None = None,
     **options: Any,
-) -> AmortisedChunks:
-    return AmortisedChunks(
-        structure,
-        arrays,
-        rows_of(predicted),
-        structure.own.detach().numpy() if structure.residual else None,
-        backbone.normalise,
-        self_loops=backbone.self_loops,
-        **options,
-    )
-
-
-def rows_of(predicted: Tensor | None) -> StateOf:
+) -> ScoredEdges:
     def state(chunk: Chunk) -> list[Tensor] | None:
         if predicted is None:
             return None
         return [one[chunk.nodes] for one in predicted]
 
-    return state
+    own = structure.own.detach().numpy() if structure.residual else None
+    # Half of what a graph may use is for strengths.
+    graph = GraphOnDisk(arrays, 2 * memory, scratch=scratch)
+    return ScoredEdges(structure, graph, backbone, state, own, **options)
 
 
 def predictions(arrays: GraphArrays, dtype: torch.dtype, seed: int = 5) -> Tensor:
@@ -84,7 +78,7 @@ def predictions(arrays: GraphArrays, dtype: torch.dtype, seed: int = 5) -> Tenso
 
 
 def assert_same(
-    found: AmortisedChunks,
+    found: ScoredEdges,
     expected: Tensor,
     arrays: GraphArrays,
     self_loops: bool,
@@ -154,12 +148,13 @@ def test_evidence_that_was_kept_is_not_found_again(
     first = chunked(structure, arrays, backbone, None, memory=10**7, keep_evidence=True)
     first.sums()
     monkeypatch.delattr(module, "evidence_of")
-    found = first
     for seed in (1, 2):
         state = predictions(arrays, dtype, seed)
         with torch.no_grad():
             expected = structure(graph, state)
-        found = found.with_state(rows_of(state))
+        found = chunked(
+            structure, arrays, backbone, state, memory=10**7, evidence=first.evidence
+        )
         assert_same(found, expected, arrays, True, 1e-5, edges_per_chunk=5000)
 
 

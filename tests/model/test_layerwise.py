@@ -16,12 +16,6 @@ from gsebo.data.datasets.load import load
 from gsebo.errors import InvalidInput
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.chunks import Chunk
-from gsebo.model.layerwise import (
-    layerwise_scores,
-    node_map,
-    stored_strengths,
-    vanilla_strengths,
-)
 from gsebo.nn import Backbone, make_backbone
 
 from .cases import (
@@ -34,6 +28,9 @@ from .cases import (
     memories,
     network,
     random,
+    scores,
+    stored_strengths,
+    vanilla_strengths,
     whole,
 )
 
@@ -78,7 +75,7 @@ def test_any_strengths_on_any_graph(
     backbone = network(kind)
     strengths = drawn_strengths(backbone, arrays, layers, torch.float64)
     expected = at_once(backbone, arrays, strengths, torch.float64)
-    found = layerwise_scores(
+    found = scores(
         backbone, arrays, in_arrays(strengths, arrays, backbone), memory=memory
     )
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
@@ -93,7 +90,7 @@ def test_the_networks_own_propagation(
     backbone = network(kind)
     expected = at_once(backbone, arrays, None, torch.float64)
     strengths_of = vanilla_strengths(backbone)
-    found = layerwise_scores(backbone, arrays, strengths_of, memory=memory)
+    found = scores(backbone, arrays, strengths_of, memory=memory)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
 
 
@@ -141,7 +138,7 @@ def test_cora_in_files(
     strengths = drawn_strengths(backbone, cora.arrays, (LAYERS,), dtype)
     expected = at_once(backbone, cora.arrays, strengths, dtype)
     out = np.memmap(tmp_path / "out", np.float32, "w+", shape=(2708, 7))
-    found = layerwise_scores(
+    found = scores(
         backbone,
         cora.on_disk,
         in_arrays(strengths, cora.arrays, backbone),
@@ -169,7 +166,7 @@ def test_nothing_is_left_behind_after_an_error(
         return vanilla(chunk)
 
     with pytest.raises(RuntimeError, match="wrong"):
-        layerwise_scores(
+        scores(
             backbone,
             cora.arrays,
             fails_in_the_second_layer,
@@ -184,9 +181,12 @@ def test_nothing_is_left_behind_after_an_error(
 @examples
 @given(arrays=graphs(), memory=memories)
 def test_functions_of_single_nodes(arrays: GraphArrays, memory: int) -> None:
-    weight = random(arrays.num_features, 4)
-    found = node_map(arrays, lambda rows: rows @ weight, 4, memory=memory)
-    expected = features(arrays, torch.float64) @ weight
+    sizes = {"in_channels": arrays.num_features, "out_channels": 4, "num_layers": 1}
+    linear = make_backbone("mlp", hidden_channels=1, dropout=0.5, **sizes).double()
+    found = scores(linear, arrays, vanilla_strengths(linear), memory=memory)
+    with torch.no_grad():
+        weight, bias = linear.parameters()
+        expected = features(arrays, torch.float64) @ weight + bias
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
@@ -205,9 +205,7 @@ def test_networks_without_layers_of_ours_are_refused(name: str, cora: Cora) -> N
     backbone = make_backbone(name, **sizes(cora.arrays))
     given = {"magna": "MAGNANet", "pyg:GCN": PyGGCN.__name__}[name]
     with pytest.raises(InvalidInput, match=f"^{given} given for scores in chunks; exp"):
-        layerwise_scores(
-            backbone, cora.arrays, vanilla_strengths(backbone), memory=10**9
-        )
+        scores(backbone, cora.arrays, vanilla_strengths(backbone), memory=10**9)
 
 
 @pytest.mark.parametrize("kind", ["gcn", "mlp"])
@@ -215,6 +213,6 @@ def test_bad_numbers_are_refused(kind: str, cora: Cora) -> None:
     backbone = cora.network(kind)
     inputs = backbone, cora.arrays, vanilla_strengths(backbone)
     with pytest.raises(InvalidInput, match="memory=0 given; expected"):
-        layerwise_scores(*inputs, memory=0)
+        scores(*inputs, memory=0)
     with pytest.raises(InvalidInput, match=r"out has shape \(7, 2\), expected \(2708"):
-        layerwise_scores(*inputs, memory=10**9, out=np.empty((7, 2)))
+        scores(*inputs, memory=10**9, out=np.empty((7, 2)))

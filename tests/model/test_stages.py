@@ -5,27 +5,28 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
+from torch.func import functional_call
 
 from gsebo.data.datasets.load import load
 from gsebo.graph.arrays import GraphArrays
-from gsebo.model.amortised_chunks import AmortisedChunks, predicted_by
-from gsebo.model.extension import AmortisedExtension, KnownEntries
-from gsebo.model.layerwise import layerwise_scores, vanilla_strengths
+from gsebo.model.layerwise import GraphOnDisk, WholeGraph
+from gsebo.model.scorer import Scorer
 from gsebo.structure import AmortisedStrength, GraphContext
 
 from .cases import features, network, random, whole
 
-MEMORY = 10**6
+MEMORY = 2 * 10**6
 
 
+@pytest.mark.parametrize("stages", [0, 1, 2])
 @pytest.mark.parametrize("kind", ["gcn", "gat", "jk, max"])
-def test_guess_first_network_and_final_network(kind: str) -> None:
+def test_features_only_first_network_and_final_network(kind: str, stages: int) -> None:
     arrays = GraphArrays.of(load("planted"))
     sizes = arrays.num_features, int(arrays.y.max()) + 1
-    guess = network("mlp", torch.float32, *sizes)
+    features_only = network("mlp", torch.float32, *sizes)
     backbone = network(kind, torch.float32, *sizes)
-    first = deepcopy(backbone)
-    for number, weight in enumerate(first.parameters()):
+    first = dict(deepcopy(backbone).named_parameters())
+    for number, weight in enumerate(first.values()):
         weight.data += 0.1 * random(*weight.shape, seed=number, dtype=weight.dtype)
     graph, x = whole(arrays, backbone.self_loops), features(arrays, torch.float32)
     structure = AmortisedStrength(per_layer=True)
@@ -33,29 +34,28 @@ def test_guess_first_network_and_final_network(kind: str) -> None:
     layers = backbone.num_propagations
     structure.setup(GraphContext(graph, start, layers, x, backbone.normalise))
     structure.output.data = random(*structure.output.shape, dtype=torch.float32)
-
-    nothing = torch.empty(layers, 0)
-    extension = AmortisedExtension(
-        structure, guess, dict(first.named_parameters()), nothing
-    )
-    new = torch.full((graph.num_entries,), -1)
-    known = KnownEntries(new, new[: graph.num_nodes], graph.num_edges, nothing)
-    with torch.no_grad():
-        strengths = extension.strengths(known, graph, x, backbone)
-        expected = backbone(x, graph.pattern, strengths)
-
-    guessed = layerwise_scores(guess, arrays, vanilla_strengths(guess), memory=MEMORY)
-    at_first = AmortisedChunks(
+    scorer = Scorer(
         structure,
-        arrays,
-        predicted_by(guessed, guessed),
-        None,
-        backbone.normalise,
-        self_loops=backbone.self_loops,
-        memory=MEMORY,
-        keep_evidence=True,
+        features_only if stages > 0 else None,
+        first if stages > 1 else None,
     )
-    predicted = layerwise_scores(first, arrays, at_first, memory=MEMORY)
-    final = at_first.with_state(predicted_by(guessed, predicted))
-    found = layerwise_scores(backbone, arrays, final, memory=MEMORY)
+    with torch.no_grad():
+        state = None
+        if stages > 0:
+            from_features = features_only(x, graph.pattern).softmax(-1)
+            state = from_features, from_features
+        if stages > 1:
+            inputs = x, graph.pattern, structure(graph, state)
+            predicted = functional_call(backbone, first, inputs).softmax(-1)
+            state = from_features, predicted
+        expected = backbone(x, graph.pattern, structure(graph, state))
+    at_once = WholeGraph(graph, x)
+    strengths = scorer.strengths(at_once, backbone, sizes[1])
+    found = at_once.scores(backbone, strengths)
+    np.testing.assert_array_equal(found, expected)
+    in_chunks = GraphOnDisk(arrays, MEMORY)
+    strengths = scorer.strengths(in_chunks, backbone, sizes[1])
+    found = in_chunks.scores(backbone, strengths)
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
+    scored = in_chunks.probabilities(backbone, strengths)
+    np.testing.assert_allclose(scored, expected.softmax(-1), rtol=0, atol=2e-5)

@@ -14,9 +14,9 @@ from gsebo.structure import Fixed
 from gsebo.training import (
     Division,
     Folds,
+    FullBatch,
     NodeClassification,
     Redrawn,
-    WholeGraph,
 )
 
 CPU = torch.device("cpu")
@@ -44,7 +44,7 @@ def labelled(data: Data) -> Tensor:
 
 
 def nodes_of(division: Division, base: NodeClassification, step: int) -> list[Tensor]:
-    problem = WholeGraph(base).problem(division, step)
+    problem = FullBatch(base).problem(division, step)
     return [problem.inner_nodes, problem.outer_nodes]
 
 
@@ -86,7 +86,7 @@ def test_networks_take_turns(data: Data, base: NodeClassification) -> None:
         assert torch.equal(outer, parts.outer[step % 3])
         assert torch.equal(division.held_out(step % 3), outer)
     # Kernel calls of a part are made once.
-    whole = WholeGraph(base)
+    whole = FullBatch(base)
     kept = [whole.problem(division, step) for step in range(6)]
     assert kept[1] is kept[4]
 

@@ -18,6 +18,7 @@ from gsebo.training import (
     Checkpoint,
     Division,
     Folds,
+    FullBatch,
     LoopSettings,
     Networks,
     NodeClassification,
@@ -25,7 +26,6 @@ from gsebo.training import (
     Progress,
     Redrawn,
     Watcher,
-    WholeGraph,
     train_structure,
 )
 from gsebo.training.outer_step import OptimizerStep
@@ -89,11 +89,11 @@ def networks_on(
     said = None
     if guesses is not None:
         said = [lambda problem, guess=guess: guess for guess in guesses]
-    return Networks(WholeGraph(base), division, said, **options)
+    return Networks(FullBatch(base), division, said, **options)
 
 
 def base_under(problem: Networks) -> NodeClassification:
-    assert isinstance(problem.source, WholeGraph)
+    assert isinstance(problem.source, FullBatch)
     return problem.source.base
 
 

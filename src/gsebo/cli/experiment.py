@@ -181,7 +181,7 @@ class Experiment:
             "backbone": parameters["backbone"],
             **runs[0],
             "peak_memory_bytes": max(run["peak_memory_bytes"] for run in runs),
-            "device": str(fitted.model.model_.strengths.device),
+            "device": str(fitted.model.model_.device),
             "split": self._split,
             "noise": self._options.noise_level,
             "preset": self._options.preset,

@@ -17,8 +17,8 @@ from gsebo.experiments.fit import peak_memory_bytes, timed_fit, versions
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.mapped import ScratchFolder, release
 from gsebo.methods import METHODS
-from gsebo.methods.folder_fit import graph_checksum, on_folders
-from gsebo.model.large import LargeModel, Room
+from gsebo.methods.folder_fit import on_folders
+from gsebo.model.fitted import FittedModel
 from gsebo.training.threads import alike_on_any_threads
 
 _ROWS = 2**20
@@ -67,25 +67,24 @@ def memory_in_bytes(text: str) -> int:
 
 @alike_on_any_threads()
 def inferred(
-    model: LargeModel, folder: GraphFolder, outputs: Outputs
+    model: FittedModel, folder: GraphFolder, outputs: Outputs
 ) -> dict[str, Any]:
     """Predict all nodes of a graph; write what was asked for, and say how right."""
     begun = time.perf_counter()
-    arrays, graph = folder.arrays(), graph_checksum(folder)
-    files = ScratchFolder()
-    room = Room(outputs.memory, files.path)
+    arrays, files = folder.arrays(), ScratchFolder()
+    limits = outputs.memory, files.path
     shape = arrays.num_nodes, model.num_classes
     path = files.path / "probability.npy"
     kind = np.float64 if arrays.dtype.itemsize == 8 else np.float32
     with open_output(path, shape, kind) as probability:
-        model.probabilities(arrays, graph, room, probability)
+        model.probabilities_in_chunks(folder, *limits, probability)
     probability = np.load(path, mmap_mode="r", allow_pickle=False)
     result = _accuracies(arrays, probability)
     if (place := outputs.predictions) is not None:
         write_columns(place, _predictions(probability, place.suffix == ".npy"))
         messages.note(f"The predictions are in {place}.")
     if (place := outputs.strengths) is not None:
-        pieces = model.edge_strengths(arrays, graph, room)
+        pieces = model.edge_strengths(folder, *limits)
         found = (one.strength for one in pieces)
         means = (one if one.dim() == 1 else one.mean(0) for one in found)
         write_columns(place, ({"strength": one.numpy()} for one in means))
@@ -183,7 +182,7 @@ def fit_and_print_folder(
         "outer_iterations": len(model.history_),
         "best_step": model.best_step_,
         "seconds": max(seconds, model.history_[-1].seconds),
-        "device": str(model.large_model_.device),
+        "device": str(model.model_.device),
         "parameters": parameters,
         "num_nodes": folder.manifest.num_nodes,
         "num_edges": folder.manifest.num_edges,
@@ -191,7 +190,7 @@ def fit_and_print_folder(
     }
     if (launch := launched()) is not None:
         result["processes"] = launch.size
-    result |= inferred(model.large_model_, folder, outputs)
+    result |= inferred(model.model_, folder, outputs)
     if json:
         print_json(result)
         return

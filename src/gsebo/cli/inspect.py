@@ -18,9 +18,8 @@ from gsebo.data.formats.folder import GraphFolder, is_graph_folder
 from gsebo.errors import InvalidInput
 from gsebo.files import write_atomically
 from gsebo.methods import GraphClassifier, load_model
-from gsebo.methods.files.facts import read_facts
-from gsebo.methods.folder_fit import graph_checksum
-from gsebo.model.large import EdgePiece, Room
+from gsebo.methods.saving import read_facts
+from gsebo.model.fitted import EdgePiece
 
 # Above the rounding of a float32, below anything that matters.
 _TOLERANCE = 1e-6
@@ -92,14 +91,14 @@ class ModelEdges(NamedTuple):
         cls, fitted: GraphClassifier, graph: str | None = None, model: Path = Path()
     ) -> "ModelEdges":
         """Those of a model, which was perhaps fitted on the folder of a graph."""
-        if not hasattr(fitted, "large_model_"):
+        if fitted.model_.is_held:
             index = fitted.graph_.edge_index.cpu()
             piece = EdgePiece(index, fitted.initial_strength_, fitted.strength_)
             return cls(
                 lambda: [piece],
                 fitted.graph_.y.cpu().numpy(),
                 fitted.model_.learned,
-                fitted.model_.graph.num_nodes,
+                len(fitted.probability_),
                 int(fitted.new_edge_index_.shape[1]),
             )
         if graph is None or not is_graph_folder(graph):
@@ -108,9 +107,9 @@ class ModelEdges(NamedTuple):
                 "none; expected that folder as --graph."
             )
         folder = GraphFolder.open(graph)
-        arrays, known = folder.arrays(), graph_checksum(folder)
+        arrays = folder.arrays()
         return cls(
-            lambda: fitted.large_model_.edge_strengths(arrays, known, Room()),
+            lambda: fitted.model_.edge_strengths(folder),
             arrays.y,
             True,
             arrays.num_nodes,

@@ -15,7 +15,7 @@ from gsebo.errors import InvalidInput
 from gsebo.experiments.fit import accuracy
 from gsebo.files import write_atomically
 from gsebo.methods import load_model
-from gsebo.methods.files.facts import read_facts
+from gsebo.methods.saving import read_facts
 
 
 def predict(
@@ -55,11 +55,11 @@ def predict(
         )
     result: dict[str, Any] = {"model": str(model), "graph": name}
     each: dict[str, Any] = {}
-    if hasattr(fitted, "large_model_"):
+    if not fitted.model_.is_held:
         folder = GraphFolder.open(name)
         outputs = Outputs.read(out, strengths, memory)
         result["num_nodes"] = folder.manifest.num_nodes
-        result |= inferred(fitted.large_model_, folder, outputs)
+        result |= inferred(fitted.model_, folder, outputs)
     else:
         if strengths is not None:
             raise InvalidInput(

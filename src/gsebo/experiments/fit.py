@@ -109,7 +109,7 @@ def fit_trials(
         checkpoint=checkpoint,
         watcher=watcher,
     )
-    peak = peak_memory_bytes(model.model_.strengths.device)
+    peak = peak_memory_bytes(model.model_.device)
     return [
         FittedTrial(
             trial,
@@ -222,7 +222,7 @@ def failed_result(
 def _result(fitted: FittedTrial, curves: Curves | None) -> Result:
     model, tested = fitted.model, fitted.accuracy("test_mask")
     best = model.history_[model.best_step_ - 1]
-    device = model.model_.strengths.device
+    device = model.model_.device
     hardware = platform.machine()
     if device.type == "cuda":
         hardware = torch.cuda.get_device_name(device)

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from gsebo.methods.controls import SingleLevel as SingleLevel
     from gsebo.methods.controls import TrainVal as TrainVal
     from gsebo.methods.controls import Vanilla as Vanilla
-    from gsebo.methods.files.persistence import load_model as load_model
     from gsebo.methods.gsebo import GSEBO as GSEBO
     from gsebo.methods.registry import METHODS as METHODS
     from gsebo.methods.registry import MethodInfo as MethodInfo
+    from gsebo.methods.saving import load_model as load_model
     from gsebo.methods.schedule import EpochClassifier as EpochClassifier
 
 make_lazy(__name__)

@@ -17,15 +17,15 @@ from gsebo.graph.mapped import ScratchFolder
 from gsebo.loader.sampler import Sampler
 from gsebo.methods.amortised_fit import (
     AmortisedFit,
-    OnBatches,
-    OnWholeGraph,
+    FullBatchFit,
+    MiniBatchFit,
     named_weights,
     outcome_of_networks,
     refitted_outcome,
 )
 from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.batched import check_batches, column_on_disk
-from gsebo.methods.folder_fit import FolderOutcome, build, graph_checksum, learnable
+from gsebo.methods.folder_fit import build, learnable
 from gsebo.methods.label_parts import LabelUse
 from gsebo.methods.outcome import Outcome, told_of
 from gsebo.methods.parameters import (
@@ -39,7 +39,8 @@ from gsebo.methods.parameters import (
 )
 from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_task
 from gsebo.methods.schedule import loop_settings, steps_to_walk_back, work_of
-from gsebo.model.large import LargeModel
+from gsebo.model.fitted import FittedModel, graph_checksum
+from gsebo.model.scorer import Scorer
 from gsebo.nn import Backbone
 from gsebo.schema import Count
 from gsebo.structure import AmortisedStrength
@@ -180,7 +181,7 @@ class Amortised(GraphClassifier):
         """The network that knows features alone."""
         return NetworkChoices("mlp", self.hidden_channels, 2, self.dropout, None)
 
-    def train_on_folder(self, folder: GraphFolder, run: Run) -> FolderOutcome:
+    def train_on_folder(self, folder: GraphFolder, run: Run) -> Outcome:
         """Train on batches of a graph on disk."""
         arrays = learnable(folder)
         backbone, alone = (
@@ -188,25 +189,27 @@ class Amortised(GraphClassifier):
             for network in (self.network(), self.guess_network())
         )
         files = ScratchFolder()
-        fit = OnBatches(self, arrays, backbone, alone, run, files.path)
+        fit = MiniBatchFit(self, arrays, backbone, alone, run, files.path)
         learned = fit.learn()
         assert learned.weights is not None
         scorer, table = fit.structure, learned.progress.table
         found = {**scorer.state_dict(), **learned.progress.best_outer}
         scorer.restore(found, backbone.normalise)
-        features_only, first = learned.features_only, learned.first
-        model = LargeModel(
+        alone_weights, first = learned.features_only, learned.first
+        model = FittedModel(
             backbone=_with(backbone, learned.weights),
             own=None if table is None else column_on_disk(table, "own", files),
             files=files,
             graph=graph_checksum(folder),
             num_classes=int(folder.manifest.num_classes or 0),
             num_features=arrays.num_features,
-            scorer=scorer,
-            guess=None if features_only is None else _with(alone, features_only),
-            first=None if first is None else _with(backbone, first),
+            scorer=Scorer(
+                scorer,
+                None if alone_weights is None else _with(alone, alone_weights),
+                None if first is None else named_weights(backbone, first),
+            ),
         )
-        return FolderOutcome(model, learned.progress)
+        return Outcome(model, learned.progress)
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         given = PreparedGraph(data, runs[0].device)
@@ -228,14 +231,14 @@ class Amortised(GraphClassifier):
     ) -> AmortisedFit:
         """One fit of a graph in memory, whole or on batches."""
         if self.batch_size is None:
-            return OnWholeGraph(self, prepared, candidate, run)
+            return FullBatchFit(self, prepared, candidate, run)
         tasks = [
             make_task(prepared, network, weight_decay=self.weight_decay, seed=run.seed)
             for network in (self.network(), self.guess_network())
         ]
         backbone, alone = (task.backbone for task in tasks)
         arrays = GraphArrays.of(prepared.data)
-        fit = OnBatches(self, arrays, backbone, alone, run)
+        fit = MiniBatchFit(self, arrays, backbone, alone, run)
         fit.work = work_of(tasks[0])
         return fit
 

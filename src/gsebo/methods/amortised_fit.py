@@ -30,11 +30,10 @@ from gsebo.loader.neighbor import BoundNeighbours
 from gsebo.methods.base import Run
 from gsebo.methods.batched import batched_graph, numbers, table_for, whole_column
 from gsebo.methods.label_parts import LabelParts, division_of, parts_of
-from gsebo.methods.outcome import Outcome
+from gsebo.methods.outcome import Outcome, fitted_on
 from gsebo.methods.prepare import PreparedGraph, make_problem
 from gsebo.methods.schedule import work_of
-from gsebo.model.extension import AmortisedExtension
-from gsebo.model.fitted import FittedModel
+from gsebo.model.scorer import Scorer
 from gsebo.nn import Backbone
 from gsebo.nn.base import Features
 from gsebo.sparse import Pattern
@@ -42,18 +41,18 @@ from gsebo.structure import AmortisedStrength, Fixed, Predictions, Structure
 from gsebo.structure.amortised import BatchedAmortisedStrength
 from gsebo.structure.base import BatchedFixed
 from gsebo.training import (
+    FullBatch,
     LoopSettings,
     Member,
     Networks,
     NodeClassification,
     Patience,
     Progress,
-    WholeGraph,
     train_weights,
 )
 from gsebo.training.batches import (
     BatchedGraph,
-    Batches,
+    MiniBatches,
     Nodes,
     train_fresh,
     train_on_one_batch,
@@ -190,7 +189,7 @@ def _stitched(
 
 
 @final
-class OnWholeGraph(AmortisedFit):
+class FullBatchFit(AmortisedFit):
     """A fit on all of a graph at once; ``candidate`` says which edges are not given."""
 
     def __init__(
@@ -205,7 +204,7 @@ class OnWholeGraph(AmortisedFit):
         val = data.val_mask.nonzero().squeeze(-1)
         self.structure = method.make_structure()
         base = self._problem(self.structure, val, candidate)
-        self.source, self.stop_nodes = WholeGraph(base), base.outer_nodes
+        self.source, self.stop_nodes = FullBatch(base), base.outer_nodes
         self.backbone, self.work = base.backbone, work_of(base)
         self._alone = make_problem(
             prepared,
@@ -255,7 +254,7 @@ class OnWholeGraph(AmortisedFit):
         return lambda problem: predicted
 
     def train(self, progress: Progress, state_at: StateAt) -> Tree:
-        assert isinstance(self.source, WholeGraph)
+        assert isinstance(self.source, FullBatch)
         base, outer = self.source.base, progress.best_outer
         with torch.no_grad():
             seen = base.with_state(state_at(base, {}, outer))
@@ -265,7 +264,7 @@ class OnWholeGraph(AmortisedFit):
 
 
 @final
-class OnBatches(AmortisedFit):
+class MiniBatchFit(AmortisedFit):
     """A fit on batches; what each edge has of its own is kept in ``folder``, if any."""
 
     def __init__(
@@ -290,7 +289,7 @@ class OnBatches(AmortisedFit):
         assert arrays.train is not None and arrays.val is not None
         table = table_for(method, graph, folder)
         train, val = numbers(arrays.train), numbers(arrays.val)
-        self.source = Batches(graph, train, val, table=table)
+        self.source = MiniBatches(graph, train, val, table=table)
         self.stop_nodes = self.source.stop_nodes
         self.labelled = torch.from_numpy(numbers(arrays.train | arrays.val))
         self.folds = self._divided(arrays)
@@ -380,7 +379,7 @@ def outcome_of_networks(
 ) -> Outcome:
     """The networks that learned the structure, each on the strengths that it sees."""
     networks, outer = learned.networks, learned.progress.best_outer
-    assert isinstance(networks.source, WholeGraph)
+    assert isinstance(networks.source, FullBatch)
     base = networks.source.base
     members, strengths = [], []
     each = networks.networks(learned.progress.best_weights)
@@ -389,15 +388,8 @@ def outcome_of_networks(
         strengths.append(here.strengths(outer))
         propagation = Propagation(base.graph.pattern, strengths[-1])
         members.append(Member(propagation, base.named_weights(weights)))
-    model = FittedModel(
-        backbone=fit.backbone,
-        graph=prepared.graph,
-        strengths=torch.stack(strengths).mean(0),
-        start=fit.backbone.initial_strength(base.graph.pattern),
-        learned=True,
-        num_features=prepared.data.x.shape[1],
-        members=tuple(members),
-    )
+    mean = torch.stack(strengths).mean(0)
+    model = fitted_on(prepared, fit.backbone, mean, members=tuple(members))
     return Outcome(model, learned.progress, model.probabilities(prepared.data))
 
 
@@ -439,14 +431,7 @@ def refitted_outcome(
     assert learned.weights is not None
     backbone.load_state_dict(named_weights(backbone, learned.weights), strict=False)
     given = weights if candidate is None else weights[..., ~candidate]
-    model = FittedModel(
-        backbone=backbone,
-        graph=prepared.graph,
-        strengths=strengths,
-        start=backbone.initial_strength(topology.pattern),
-        learned=True,
-        num_features=prepared.data.x.shape[1],
-        extension=AmortisedExtension(scorer, alone, first, given),
-    )
+    known = Scorer(scorer, alone, first, given)
+    model = fitted_on(prepared, backbone, strengths, scorer=known)
     logits = backbone(features, topology.pattern, strengths, None)
     return Outcome(model, progress, logits.softmax(-1))

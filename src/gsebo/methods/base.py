@@ -24,8 +24,8 @@ from gsebo.graph.graph import Graph, GraphLike, as_graph, given_back
 from gsebo.graph.node_match import NodeKeys
 from gsebo.lookup import normalise
 from gsebo.memory import require_memory
-from gsebo.methods.folder_fit import FolderOutcome, large_probabilities, on_folders
-from gsebo.methods.outcome import Outcome
+from gsebo.methods.folder_fit import on_folders
+from gsebo.methods.outcome import Choice, Outcome
 from gsebo.methods.parameters import (
     Depth,
     OptionalSeed,
@@ -40,7 +40,8 @@ from gsebo.methods.parameters import (
 )
 from gsebo.methods.prepare import NetworkChoices, resolve_device
 from gsebo.methods.processes import join_others, require_shareable
-from gsebo.training import Checkpoint, Watcher
+from gsebo.model.fitted import FittedModel
+from gsebo.training import Checkpoint, StepRecord, Watcher
 from gsebo.training.threads import alike_on_any_threads
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -100,52 +101,38 @@ def _describe(value: object) -> str:
 
 
 @final
+@dataclass(frozen=True, eq=False)
 class Run:
     """One call of ``fit``: its seed, device and what goes with it."""
 
-    def __init__(
-        self,
-        estimator: SklearnEstimator,
-        data: Graph | GraphFolder,
-        seed: int,
-        device: torch.device,
-        checkpoint: Checkpoint | None,
-        watcher: Watcher | None,
-    ) -> None:
-        self.seed = seed
-        self.device = device
-        self.checkpoint = checkpoint
-        self.watcher = watcher
-        self._estimator = estimator
-        self._data = data
+    estimator: SklearnEstimator
+    data: Graph | GraphFolder
+    seed: int
+    device: torch.device
+    checkpoint: Checkpoint | None
+    watcher: Watcher | None
 
     def stage(self, number: int) -> "Run":
         """The same run in one of several trainings, each with its own checkpoint."""
-        checkpoint = self.checkpoint and self.checkpoint.stage(number)
-        return Run(
-            self._estimator,
-            self._data,
-            self.seed,
-            self.device,
-            checkpoint,
-            self.watcher,
+        return replace(
+            self, checkpoint=self.checkpoint and self.checkpoint.stage(number)
         )
 
     def watched_by(self, watcher: Watcher | None) -> "Run":
         """The same run with another watcher, and without a checkpoint."""
-        return Run(self._estimator, self._data, self.seed, self.device, None, watcher)
+        return replace(self, checkpoint=None, watcher=watcher)
 
     def fingerprint(self) -> str:
         """Hash of graph, parameters and seed; only worth computing for a checkpoint."""
         if self.checkpoint is None:
             return ""
-        parameters = self._estimator.get_params(deep=False)
+        parameters = self.estimator.get_params(deep=False)
         parameters["random_state"] = self.seed
         parameters.pop("device")
         # Where numbers are kept makes no difference to them either.
         parameters.pop("shard_strengths", None)
-        name = type(self._estimator).__name__
-        return fingerprint(name, parameters, self._data)
+        name = type(self.estimator).__name__
+        return fingerprint(name, parameters, self.data)
 
 
 def scored_nodes(data: Graph, mask: str | Tensor) -> Tensor:
@@ -201,8 +188,6 @@ class GraphClassifier(SklearnEstimator, ABC):
         random_state: Seed; ``None`` draws one.
 
     Attributes:
-        large_model_: After a fit on a graph on disk, in place of everything below but
-            ``history_``, ``best_step_`` and ``seed_``.
         transduction_: Predicted class of every node of the fit, ``[nodes]``.
         probability_: Their class probabilities, ``[nodes, classes]``.
         strength_: Strength of each edge in the order of the user's ``edge_index``,
@@ -216,15 +201,19 @@ class GraphClassifier(SklearnEstimator, ABC):
         best_step_: Number of the step that was kept.
         graph_: The user's graph with ``edge_strength`` added.
         seed_: The seed that was used.
-        model_: The trained network with its strengths.
+        model_: The trained network with its strengths. After a fit on a graph on disk,
+            there is only this, ``history_``, ``best_step_``, ``seed_`` and
+            ``replicas_``.
         replicas_: One fitted estimator for each replica; the first is this one.
         supported_backbones: Names of the networks that the method works with; empty
             for any.
         needs_features: Whether a graph without ``x`` is refused.
+        chooses: Whether the method decides between others on the way.
     """
 
     supported_backbones: ClassVar[tuple[str, ...]] = ()
     needs_features: ClassVar[bool] = True
+    chooses: ClassVar[bool] = False
 
     backbone: str | type | nn.Module = "gcn"
     _: KW_ONLY
@@ -311,7 +300,8 @@ class GraphClassifier(SklearnEstimator, ABC):
             if (method := on_folders(self)) is not None:
                 self._require_room(data, 1, device)
                 run = Run(self, data, seed, device, checkpoint, watcher)
-                return self._store_large(method.train_on_folder(data, run), run)
+                self._store(method.train_on_folder(data, run), run)
+                return self
             data = data.to_data()
         given, data = data, as_graph(data)
         validate(data, features_needed=self.needs_features)
@@ -325,13 +315,11 @@ class GraphClassifier(SklearnEstimator, ABC):
         trained = self._train(_without_test_labels(data), runs)
         nodes = NodeKeys.of(data)
         shown = given_back(data, given)
-        self._store(data, shown, nodes, runs[0], trained[0])
-        self.replicas_ = [self]
+        self._store(trained[0], runs[0], nodes, shown)
         for run, result in zip(runs[1:], trained[1:], strict=True):
             other = type(self)(**copy.deepcopy(self.get_params(deep=False)))
             other.random_state = run.seed
-            other._store(data, shown, nodes, run, result)
-            other.replicas_ = [other]
+            other._store(result, run, nodes, shown)
             self.replicas_.append(other)
         return self
 
@@ -367,44 +355,68 @@ class GraphClassifier(SklearnEstimator, ABC):
             instead="a smaller graph, fewer channels, layers, inner steps or replicas",
         )
 
-    def _store_large(self, outcome: FolderOutcome, run: Run) -> Self:
-        model, progress = outcome
-        assert progress.best is not None
-        self._forget(_IN_MEMORY)
-        self.large_model_ = model
-        self.seed_, self.num_classes_ = run.seed, model.num_classes
-        self.history_, self.best_step_ = progress.history, progress.best.step
-        self.replicas_ = [self]
-        return self
-
     def _store(
-        self, data: Graph, shown: Any, nodes: NodeKeys, run: Run, outcome: Outcome
+        self,
+        outcome: Outcome,
+        run: Run,
+        nodes: NodeKeys | None = None,
+        shown: Any = None,
     ) -> None:
-        progress = outcome.progress
+        progress, model = outcome.progress, outcome.model
         assert progress.best is not None
-        self._forget(("large_model_",))
-        self.model_ = replace(outcome.model, nodes=nodes)
-        self.seed_ = run.seed
-        self.num_classes_ = num_classes(data)
-        self.history_ = progress.history
-        self.best_step_ = progress.best.step
-        self.probability_ = outcome.probability.cpu()
-        self.restore_graph(shown)
+        self.keep(
+            replace(model, nodes=nodes),
+            seed=run.seed,
+            history=progress.history,
+            best_step=progress.best.step,
+            choice=outcome.choice,
+            probability=outcome.probability.cpu() if model.is_held else None,
+            shown=shown,
+        )
 
-    def _forget(self, names: Sequence[str]) -> None:
-        """Let go of what an earlier fit on the other kind of graph has left."""
-        for name in names:
-            self.__dict__.pop(name, None)
+    def _tell(self, choice: Choice | None) -> None:
+        """Say what was decided on the way; most methods decide nothing."""
+        self.choice_made = choice
 
     @final
-    def restore_graph(self, data: Any) -> None:
-        """Derive what is said in the user's edge order from ``model_``."""
-        self.transduction_ = self.probability_.argmax(dim=-1)
-        self.strength_ = self.model_.in_user_order(self.model_.strengths)
-        self.initial_strength_ = self.model_.in_user_order(self.model_.start)
-        self.loop_strength_ = self.model_.loop_strengths()
-        self.new_edge_index_, self.new_edge_strength_ = self.model_.new_edges()
-        self.graph_ = copy.copy(data)
+    def keep(
+        self,
+        model: FittedModel,
+        *,
+        seed: int,
+        history: list[StepRecord],
+        best_step: int,
+        choice: Choice | None,
+        probability: Tensor | None,
+        shown: Any,
+    ) -> None:
+        """Set all attributes of a fitted estimator, after a fit or from files.
+
+        Args:
+            model: What was fitted.
+            seed: That was used.
+            history: One record for each outer step.
+            best_step: Number of the step that was kept.
+            choice: What was decided on the way, where the method chooses.
+            probability: Class probabilities on the graph of the fit, if it is held.
+            shown: That graph, as it is shown to the user.
+        """
+        for name in _IN_MEMORY:
+            # An earlier fit may have left it.
+            self.__dict__.pop(name, None)
+        self.model_, self.num_classes_, self.seed_ = model, model.num_classes, seed
+        self.history_, self.best_step_ = history, best_step
+        self.replicas_ = [self]
+        self._tell(choice)
+        if probability is None:
+            return
+        assert model.strengths is not None and model.start is not None
+        self.probability_, self.transduction_ = probability, probability.argmax(dim=-1)
+        self.strength_ = model.in_user_order(model.strengths)
+        self.initial_strength_ = model.in_user_order(model.start)
+        self.loop_strength_ = model.loop_strengths()
+        self.new_edge_index_, self.new_edge_strength_ = model.new_edges()
+        self.graph_ = copy.copy(shown)
         # PyG wants the edges on the first axis of an edge attribute.
         self.graph_.edge_strength = self.strength_.movedim(-1, 0)
 
@@ -421,17 +433,14 @@ class GraphClassifier(SklearnEstimator, ABC):
             InvalidInput: The graph cannot be used, or what the network computes from
                 it is beyond what its numbers can hold.
         """
-        if hasattr(self, "large_model_"):
-            if not isinstance(data, GraphFolder):
-                data = as_graph(data)
-            found = large_probabilities(self.large_model_, data)
-        else:
-            self.require_fitted()
-            if isinstance(data, GraphFolder):
-                data = data.to_data()
+        self.require_fitted()
+        if isinstance(data, GraphFolder) and self.model_.is_held:
+            data = data.to_data()
+        if not isinstance(data, GraphFolder):
             needed, data = self.needs_features, as_graph(data)
             validate(data, labels_needed=False, features_needed=needed)
-            found = self.model_.probabilities(sized(data)).cpu()
+            data = sized(data)
+        found = self.model_.probabilities(data).cpu()
         if not bool(found.isfinite().all()):
             raise InvalidInput(
                 "the network's scores of these nodes are not finite; expected features "
@@ -467,12 +476,8 @@ class GraphClassifier(SklearnEstimator, ABC):
             folder: Where to; it is made if it does not exist.
             dataset: Name or path of the graph, to be remembered with the model.
         """
-        from gsebo.methods.files.large import save_large_model
-        from gsebo.methods.files.persistence import save_model
+        from gsebo.methods.saving import save_model
 
-        if hasattr(self, "large_model_"):
-            save_large_model(self, Path(folder), dataset)
-            return
         self.require_fitted()
         save_model(self, Path(folder), dataset)
 
@@ -481,7 +486,6 @@ class GraphClassifier(SklearnEstimator, ABC):
 _COPIES_OF_WEIGHTS = 5
 # What only a fit on a graph in memory leaves.
 _IN_MEMORY = (
-    "model_",
     "probability_",
     "transduction_",
     "strength_",

@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-import copy
-import hashlib
 from abc import abstractmethod
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from gsebo.data import validate
-from gsebo.data.formats.folder import GraphFolder, checksums
+from gsebo.data.formats.folder import GraphFolder
 from gsebo.data.formats.manifest import Manifest
 from gsebo.errors import InvalidInput, escaped
-from gsebo.graph.arrays import CSRArrays, GraphArrays
-from gsebo.graph.graph import Graph
+from gsebo.graph.arrays import GraphArrays
 from gsebo.memory import require_memory
+from gsebo.methods.outcome import Outcome
 from gsebo.methods.prepare import NetworkChoices
-from gsebo.model.large import LargeModel, Room
 from gsebo.model.layerwise import require_layers
 from gsebo.nn import Backbone
-from gsebo.training import Progress
 
 if TYPE_CHECKING:
     from gsebo.methods.base import Run
-
-
-class FolderOutcome(NamedTuple):
-    """What a fit on a graph folder gives an estimator."""
-
-    model: LargeModel
-    progress: Progress
 
 
 class FitsFolders(Protocol):
@@ -43,7 +28,7 @@ class FitsFolders(Protocol):
     batch_size: int | None
 
     @abstractmethod
-    def train_on_folder(self, folder: GraphFolder, run: Run) -> FolderOutcome:
+    def train_on_folder(self, folder: GraphFolder, run: Run) -> Outcome:
         """Train on batches of a graph on disk."""
 
 
@@ -51,45 +36,6 @@ def on_folders(estimator: Any) -> FitsFolders | None:
     """An estimator that is set up to train on parts of a graph folder."""
     able = hasattr(estimator, "train_on_folder") and estimator.batch_size is not None
     return estimator if able else None
-
-
-def large_probabilities(model: LargeModel, data: Graph | GraphFolder) -> Tensor:
-    """Class probabilities of all nodes, in memory."""
-    if isinstance(data, GraphFolder):
-        return torch.from_numpy(
-            model.probabilities(data.arrays(), graph_checksum(data), Room())
-        )
-    validate(data, labels_needed=False)
-    data = copy.copy(data)
-    # As in a folder; what is more precise than the model is rounded to what it knows.
-    data.x = data.x.detach().to(model.dtype)
-    layouts = [(arrays, graph_checksum(arrays)) for arrays in _as_in_folders(data)]
-    of_fit = [layout for layout in layouts if layout[1] == model.graph]
-    arrays, graph = (of_fit or layouts)[0]
-    return torch.from_numpy(model.probabilities(arrays, graph, Room()))
-
-
-def graph_checksum(graph: GraphFolder | GraphArrays) -> str:
-    """What nodes, edges and features are known by: those of a folder, or as in one."""
-    if isinstance(graph, GraphFolder):
-        stored = graph.manifest.arrays.items()
-        found = {name: entry.sha256 for name, entry in stored}
-    else:
-        found = checksums(graph)
-    parts = [f"{name}:{found[name]}" for name in sorted(found) if name in _GRAPH]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-def _as_in_folders(data: Graph) -> Iterator[GraphArrays]:
-    """A graph in memory in the layouts that it may have in a folder."""
-    arrays = GraphArrays.of(data)
-    yield arrays
-    if isinstance(arrays.x, CSRArrays) and data.x.layout == torch.strided:
-        # Tables are stored with all their numbers, however many are zero.
-        yield replace(arrays, x=data.x.cpu().numpy())
-
-
-_GRAPH = ("indptr", "source", "x", "x_indptr", "x_columns", "x_values")
 
 
 def learnable(folder: GraphFolder) -> GraphArrays:

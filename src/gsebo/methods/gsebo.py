@@ -28,7 +28,7 @@ from gsebo.methods.batched import (
     table_for,
     whole_column,
 )
-from gsebo.methods.folder_fit import FolderOutcome, build, graph_checksum, learnable
+from gsebo.methods.folder_fit import build, learnable
 from gsebo.methods.outcome import Outcome, outcome_of, outcomes_of
 from gsebo.methods.parameters import (
     Rate,
@@ -44,7 +44,7 @@ from gsebo.methods.schedule import (
     steps_to_walk_back,
     work_of,
 )
-from gsebo.model.large import LargeModel
+from gsebo.model.fitted import FittedModel, graph_checksum
 from gsebo.nn import Backbone
 from gsebo.schema import Count
 from gsebo.structure import Structure, make_structure
@@ -57,7 +57,7 @@ from gsebo.training import (
     Progress,
     train_structure,
 )
-from gsebo.training.batches import Batches
+from gsebo.training.batches import MiniBatches
 from gsebo.training.history import SelectBy
 from gsebo.training.outer_step import (
     OptimizerStep,
@@ -191,7 +191,7 @@ class GSEBO(GraphClassifier):
             seed=seed,
         )
 
-    def train_on_folder(self, folder: GraphFolder, run: Run) -> FolderOutcome:
+    def train_on_folder(self, folder: GraphFolder, run: Run) -> Outcome:
         """Train on batches of a graph on disk."""
         arrays = learnable(folder)
         backbone = build(self.network(), folder, run.seed, run.device)
@@ -199,7 +199,7 @@ class GSEBO(GraphClassifier):
         progress = self._learn_on_batches(arrays, backbone, run, files.path)
         weights = named_weights(backbone, progress.best_weights)
         backbone.load_state_dict(weights, strict=False)
-        model = LargeModel(
+        model = FittedModel(
             backbone=backbone,
             own=column_on_disk(_best(progress), "change", files),
             graph=graph_checksum(folder),
@@ -207,7 +207,7 @@ class GSEBO(GraphClassifier):
             num_features=arrays.num_features,
             files=files,
         )
-        return FolderOutcome(model, progress)
+        return Outcome(model, progress)
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         prepared = PreparedGraph(data, runs[0].device)
@@ -250,7 +250,7 @@ class GSEBO(GraphClassifier):
         outer, stop = outer_and_stopping_nodes(masks, self.stop_on, run.seed)
         train = numbers(arrays.train)
         table = table_for(self, graph, folder)
-        source = Batches(graph, train, stop.numpy(), table=table)
+        source = MiniBatches(graph, train, stop.numpy(), table=table)
         networks = Networks(source, Folds([torch.from_numpy(train)], [outer]))
         settings = self.loop_settings(run, source.stop_nodes, graph.group)
         (progress,) = self.learn([networks], [settings])

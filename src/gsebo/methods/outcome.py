@@ -1,7 +1,7 @@
 """What one run of training gives an estimator."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, final
 
 import torch
@@ -9,9 +9,11 @@ from torch import Tensor
 from torch.nn.functional import softmax
 
 from gsebo.bilevel import Tree
+from gsebo.data import num_classes
 from gsebo.graph import Propagation, Topology
 from gsebo.methods.prepare import PreparedGraph
 from gsebo.model.fitted import FittedModel
+from gsebo.nn import Backbone
 from gsebo.schema import Name, NotNegative, Share, Size, Text
 from gsebo.training import JointProblem, Member, NodeClassification, Progress, Task
 
@@ -85,14 +87,39 @@ class Outcome(NamedTuple):
     Attributes:
         model: What predicts.
         progress: History of the training, and which step was kept.
-        probability: Class probabilities on the graph of the fit, ``[nodes, classes]``.
+        probability: Class probabilities on the graph of the fit, ``[nodes, classes]``;
+            empty where that stays on disk.
         choice: What was decided on the way, where the method chooses.
     """
 
     model: FittedModel
     progress: Progress
-    probability: Tensor
+    probability: Tensor = torch.empty(0)
     choice: Choice | None = None
+
+
+@torch.no_grad()
+def fitted_on(
+    prepared: PreparedGraph, backbone: Backbone, strengths: Tensor, **more: Any
+) -> FittedModel:
+    """The model of a network with strengths on the user's graph.
+
+    Args:
+        prepared: The graph.
+        backbone: The network with its trained weights.
+        strengths: Of all entries of the graph, ``[..., entries]``.
+        **more: Further attributes of the model.
+    """
+    topology = prepared.topology(self_loops=backbone.self_loops)
+    return FittedModel(
+        backbone=backbone,
+        graph=prepared.graph,
+        num_features=prepared.data.x.shape[1],
+        num_classes=num_classes(prepared.data),
+        strengths=strengths,
+        start=backbone.initial_strength(topology.pattern),
+        **more,
+    )
 
 
 @torch.no_grad()
@@ -100,18 +127,11 @@ def outcome_of(
     prepared: PreparedGraph, problem: NodeClassification, progress: Progress
 ) -> Outcome:
     """Take the best step of training with strengths on the given graph."""
-    _load_weights(problem, progress.best_weights)
-    strengths = problem.strengths(progress.best_outer).clone()
-    start = problem.backbone.initial_strength(problem.graph.pattern)
-    model = FittedModel(
-        backbone=problem.backbone,
-        graph=prepared.graph,
-        strengths=strengths,
-        start=start,
-        learned=bool(progress.best_outer),
-        num_features=prepared.data.x.shape[1],
-    )
-    logits = problem.logits(progress.best_weights, progress.best_outer, None)
+    outer = progress.best_outer
+    backbone = loaded(problem, progress.best_weights)
+    strengths = problem.strengths(outer).clone()
+    model = fitted_on(prepared, backbone, strengths, learned=bool(outer))
+    logits = problem.logits(progress.best_weights, outer, None)
     return Outcome(model, progress, softmax(logits, dim=-1))
 
 
@@ -122,17 +142,12 @@ def joint_outcome_of(
     """Take the best step of training with a structure of its own."""
     task = problem.task
     weights, outer = progress.best_weights, progress.best_outer
-    _load_weights(task, weights)
-    members: Sequence[Member] = ()
-    if problem.learned:
-        members = problem.members(weights, outer)
-    model = FittedModel(
-        backbone=task.backbone,
-        graph=prepared.graph,
-        strengths=problem.strengths(weights, outer),
-        start=problem.initial_strengths,
+    members = problem.members(weights, outer) if problem.learned else ()
+    model = fitted_on(
+        prepared,
+        loaded(task, weights),
+        problem.strengths(weights, outer),
         learned=problem.learned,
-        num_features=prepared.data.x.shape[1],
         members=tuple(_stored(task, member) for member in members),
     )
     return Outcome(model, progress, model.probabilities(prepared.data))
@@ -157,18 +172,17 @@ def told_of(prepared: PreparedGraph, outcome: Outcome) -> Outcome:
         outcome: Of a training on the same nodes.
     """
     model = outcome.model
+    graph, strengths = model.held
     loops = model.backbone.self_loops
-    trained = Topology.of(model.graph, self_loops=loops, device=prepared.device)
-    propagation = Propagation(trained.pattern, model.strengths)
-    own = prepared.topology(self_loops=loops)
+    trained = Topology.of(graph, self_loops=loops, device=prepared.device)
+    propagation = Propagation(trained.pattern, strengths)
     edges, on_loops = propagation.at(prepared.graph)
-    told = replace(
-        model,
-        graph=prepared.graph,
-        strengths=torch.cat([edges, on_loops], dim=-1) if loops else edges,
-        start=model.backbone.initial_strength(own.pattern),
-        learned=True,
+    told = fitted_on(
+        prepared,
+        model.backbone,
+        torch.cat([edges, on_loops], dim=-1) if loops else edges,
         members=model.members or (Member(propagation),),
+        scorer=model.scorer,
     )
     return outcome._replace(model=told, probability=told.probabilities(prepared.data))
 
@@ -181,7 +195,10 @@ def _stored(task: Task, member: Member) -> Member:
     return Member(propagation.stored(_SMALLEST, self_loops=loops), named)
 
 
-def _load_weights(holder: NodeClassification | Task, weights: Tree) -> None:
+@torch.no_grad()
+def loaded(holder: NodeClassification | Task, weights: Tree) -> Backbone:
+    """The network with its trained weights."""
     parameters = dict(holder.backbone.named_parameters())
     for name, weight in holder.named_weights(weights).items():
         parameters[name].copy_(weight)
+    return holder.backbone

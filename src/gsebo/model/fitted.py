@@ -1,184 +1,360 @@
-"""What a fit leaves behind: a network, a graph, and the strength of each entry."""
+"""What a fit leaves behind: a network, and what it learned of the edges of its graph.
 
-from dataclasses import dataclass
+A graph that was in memory is held, with the strength of each entry; of one on disk only
+the checksum is known, and what each entry has of its own may lie in a file.
+"""
 
+from __future__ import annotations
+
+import copy
+import hashlib
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import reduce
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, final
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import functional_call
-from torch.nn.functional import softmax
+from torch.nn.functional import pad, softmax
 
-from gsebo.data.preparation import Preparation, given_features
+from gsebo.data.formats.folder import GraphFolder, checksums
+from gsebo.data.preparation import Preparation, given_features, preparation_called
 from gsebo.data.validate import sized
+from gsebo.errors import InputWarning, InvalidInput
+from gsebo.files import Form
 from gsebo.graph import CanonicalGraph, Propagation, Topology, canonicalise
+from gsebo.graph.arrays import CSRArrays, GraphArrays
+from gsebo.graph.chunks import Chunk, StrengthsOf
 from gsebo.graph.graph import Graph
-from gsebo.graph.node_match import NodeKeys, find_edges, find_entries
-from gsebo.model.extension import Extension, KnownEntries, VanillaForNew
+from gsebo.graph.mapped import ScratchFolder, release
+from gsebo.graph.node_match import NodeKeys, find_entries
+from gsebo.model.known import KnownEntries, edges_of, extended_member
+from gsebo.model.layerwise import DEFAULT_MEMORY, GraphOnDisk, WholeGraph
+from gsebo.model.scorer import Scorer
+from gsebo.model.state import (
+    WEIGHT,
+    FittedFacts,
+    GraphFacts,
+    MemberFacts,
+    Parts,
+    Tensors,
+    num_layers,
+    strength_form,
+    under,
+)
 from gsebo.nn import Backbone
-from gsebo.nn.base import Features
-from gsebo.sparse import Pattern, make_features
+from gsebo.sparse import make_features
 from gsebo.training import Member
 
+Array = NDArray[Any]
 
-def extended_member(
-    member: Member,
-    fitted_graph: CanonicalGraph,
-    known: KnownEntries,
-    topology: Topology,
-    strengths: Tensor,
-) -> Member:
-    """Lay a member's own graph over a graph that is not the one of the fit.
+# What the strength of an edge is made of.
+_EDGE_BYTES = 64
+_ARRAYS = ("indptr", "source", "x", "x_indptr", "x_columns", "x_values")
+_PREPARATION = "preparation:"
 
-    What joins known nodes keeps the member's strength, unless the user took that very
-    edge away. What is new to the fit is added as it is in the user's graph; what the
-    fit knew and the member left out stays out.
 
-    Args:
-        member: Its entries are the edges in canonical order and then the self-loops,
-            for every node or none.
-        fitted_graph: The user's graph of the fit.
-        known: Which nodes and entries of the other graph are those of the fit.
-        topology: The other graph.
-        strengths: Of all its entries, ``[..., entries]``.
+def graph_checksum(graph: GraphFolder | GraphArrays) -> str:
+    """What nodes, edges and features are known by: those of a folder, or as in one."""
+    if isinstance(graph, GraphFolder):
+        stored = graph.manifest.arrays.items()
+        found = {name: entry.sha256 for name, entry in stored}
+    else:
+        found = checksums(graph)
+    parts = [f"{name}:{found[name]}" for name in sorted(found) if name in _ARRAYS]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+class EdgePiece(NamedTuple):
+    """Some edges of a graph.
+
+    Attributes:
+        edge_index: Their sources and targets, int64 ``[2, edges]``.
+        start: Their strengths in the network as it is, ``[edges]``.
+        strength: Their learned strengths, ``[edges]`` or ``[layers, edges]``.
     """
-    pattern, own = member.propagation
-    device, old_size = pattern.device, pattern.num_rows
-    node, self_loops = known.node.cpu(), topology.num_loops > 0
-    edges = edges_of(pattern).cpu()
-    given, is_new = topology.graph.edge_index.cpu(), known.entry.cpu() < 0
-    carried = _carried(edges, fitted_graph, topology.graph, node)
-    union = Topology.from_edges(
-        torch.cat([carried, given[:, is_new[: given.shape[1]]]], dim=1),
-        topology.num_nodes,
-        self_loops=self_loops,
-        device=device,
-    )
-    entry = find_entries(edges, old_size, union.graph, node, self_loops=self_loops)
-    on_edges, on_loops = Propagation(topology.pattern, strengths).at(union.graph)
-    fresh = torch.cat([on_edges, on_loops], dim=-1) if self_loops else on_edges
-    mine = KnownEntries(entry.to(device), known.node, union.num_edges, own)
-    return Member(Propagation(union.pattern, mine.kept(fresh)), member.weights)
+
+    edge_index: Tensor
+    start: Tensor
+    strength: Tensor
 
 
-def edges_of(pattern: Pattern) -> Tensor:
-    """The entries between different nodes, as ``[2, edges]``."""
-    edges = torch.stack([pattern.column_of_entry, pattern.row_of_entry])
-    return edges[:, edges[0] != edges[1]]
-
-
-def _carried(
-    edges: Tensor, fitted_graph: CanonicalGraph, graph: CanonicalGraph, node: Tensor
-) -> Tensor:
-    """Those of a member's edges that stay, by the numbers of the new graph's nodes."""
-    place = torch.full((fitted_graph.num_nodes,), -1)
-    place[node[node >= 0]] = (node >= 0).nonzero().squeeze(-1)
-    moved = place[edges]
-    then, now = fitted_graph.edge_index.cpu(), graph.edge_index.cpu()
-    was_given = find_edges(then, fitted_graph.num_nodes, edges) >= 0
-    is_given = find_edges(now, graph.num_nodes, moved) >= 0
-    return moved[:, (moved >= 0).all(0) & (is_given | ~was_given)]
-
-
+@final
 @dataclass(frozen=True, eq=False)
 class FittedModel:
-    """A trained network on its graph.
+    """A trained network with what was learned of edges.
 
     Attributes:
         backbone: The network with its trained weights.
-        graph: The canonical graph of the fit.
-        strengths: Strength of every entry, ``[entries]`` or ``[layers, entries]``.
-        start: Strengths of the vanilla propagation, ``[entries]``.
-        learned: Whether the strengths were learned for this very graph.
+        graph: The graph of the fit in canonical order, or only its checksum.
         num_features: Number of feature columns.
+        num_classes: Number of classes.
+        learned: Whether the strengths were learned for this very graph.
+        strengths: Strength of every entry of a graph that is held, ``[entries]`` or
+            ``[layers, entries]``.
+        start: Strengths of the vanilla propagation there, ``[entries]``.
+        own: What each entry of a graph that is not held has of its own,
+            ``[..., entries]``: the change of its strength, or beside a scorer a part of
+            its score.
         members: Networks on graphs of their own whose mean predicts; without any, the
             network runs on ``graph`` with ``strengths``. Weights are named.
         nodes: What the nodes of the fit are known by; ``None``: their position.
-        extension: Finds strengths for a graph that is not the one of the fit; without
-            any, new edges get the vanilla weight.
+        scorer: Scores edges that the fit did not have; without any, they get the
+            vanilla weight, or are refused where the graph is not held.
         preparation: What is done to the features before the network reads them.
+        files: Where ``own`` lies before the model is saved.
     """
 
     backbone: Backbone
-    graph: CanonicalGraph
-    strengths: Tensor
-    start: Tensor
-    learned: bool
+    graph: CanonicalGraph | str
     num_features: int
+    num_classes: int
+    learned: bool = True
+    strengths: Tensor | None = None
+    start: Tensor | None = None
+    own: Array | None = None
     members: tuple[Member, ...] = ()
     nodes: NodeKeys | None = None
-    extension: Extension | None = None
+    scorer: Scorer | None = None
     preparation: Preparation | None = None
+    files: ScratchFolder | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the graph of the fit is in memory."""
+        return not isinstance(self.graph, str)
+
+    @property
+    def held(self) -> tuple[CanonicalGraph, Tensor]:
+        """The graph of the fit and the strengths of its entries.
+
+        Raises:
+            InvalidInput: The fit was on a graph folder, and only its checksum is known.
+        """
+        if isinstance(self.graph, str) or self.strengths is None:
+            raise InvalidInput(
+                "the model was fitted on a graph folder, which it does not hold; "
+                "expected one that was fitted on a graph in memory."
+            )
+        return self.graph, self.strengths
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return next(self.backbone.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the numbers that were learned."""
+        like = self.strengths
+        return next(self.backbone.parameters()).dtype if like is None else like.dtype
+
+    # --- predictions ------------------------------------------------------------------
 
     @torch.no_grad()
-    def probabilities(self, data: Graph) -> Tensor:
+    def probabilities(self, data: Graph | GraphFolder) -> Tensor:
         """Class probabilities of every node of ``data``, ``[nodes, classes]``."""
+        if not self.is_held or isinstance(data, GraphFolder):
+            return torch.from_numpy(self.probabilities_in_chunks(data))
         if self.preparation is None:
             x = given_features(data, self.num_features)
         else:
             x = self.preparation.features(data)
-        device, dtype = self.strengths.device, self.strengths.dtype
-        graph = canonicalise(data)
-        topology = Topology.of(
-            graph, self_loops=self.backbone.self_loops, device=device
-        )
-        features = make_features(x, dtype, device)
-        members, strengths = self.members, self.strengths
+        (fitted, strengths), members = self.held, self.members
+        graph, device = canonicalise(data), strengths.device
+        loops = self.backbone.self_loops
+        topology = Topology.of(graph, self_loops=loops, device=device)
+        whole = WholeGraph(topology, make_features(x, strengths.dtype, device))
         known = self._known(data, graph)
         if known is not None:
-            strengths = self._strengths_for(known, topology, features)
+            strengths = self._strengths_for(known, whole)
             members = tuple(
-                extended_member(member, self.graph, known, topology, strengths)
+                extended_member(member, fitted, known, topology, strengths)
                 for member in members
             )
-        if members:
-            return self._mean_probability(features, members)
-        logits = self.backbone(features, topology.pattern, strengths, None)
-        return softmax(logits, dim=-1)
+        members = members or (Member(Propagation(topology.pattern, strengths)),)
+        logits = (
+            functional_call(
+                self.backbone, weights or {}, (whole.features, *propagation, None)
+            )
+            for propagation, weights in members
+        )
+        return reduce(torch.add, (softmax(one, -1) / len(members) for one in logits))
 
     def new_in(self, data: Graph) -> tuple[int, int]:
         """How many nodes and edges of ``data`` the graph of the fit does not have."""
         data = sized(data)
         known = self._known(data, canonicalise(data))
-        return (0, 0) if known is None else (known.num_new_nodes, known.num_new_edges)
+        if known is None:
+            return 0, 0
+        return int((known.node < 0).sum()), known.num_new_edges
 
     def _known(self, data: Graph, graph: CanonicalGraph) -> KnownEntries | None:
         """What is known of a graph from the fit; ``None`` of the fit's own graph."""
-        fitted = self.nodes or NodeKeys(self.graph.num_nodes)
-        same = graph.fingerprint() == self.graph.fingerprint()
-        if same and fitted.may_be(data):
+        fitted, strengths = self.held
+        nodes = self.nodes or NodeKeys(fitted.num_nodes)
+        same = graph.fingerprint() == fitted.fingerprint()
+        if same and nodes.may_be(data):
             return None
-        node = fitted.find(NodeKeys.of(data))
+        node = nodes.find(NodeKeys.of(data))
         entry = find_entries(
-            self.graph.edge_index.cpu(),
-            self.graph.num_nodes,
+            fitted.edge_index.cpu(),
+            fitted.num_nodes,
             graph,
             node,
             self_loops=self.backbone.self_loops,
         )
-        device = self.strengths.device
-        return KnownEntries(
-            entry.to(device), node.to(device), graph.num_edges, self.strengths
-        )
+        device = strengths.device
+        return KnownEntries(entry.to(device), node.to(device), graph.num_edges)
 
-    def _strengths_for(
-        self, known: KnownEntries, topology: Topology, features: Features
-    ) -> Tensor:
+    def _strengths_for(self, known: KnownEntries, graph: WholeGraph) -> Tensor:
+        """Strengths of all entries of a graph that is not the one of the fit."""
+        pattern, scorer = graph.topology.pattern, self.scorer
         if not self.learned:
-            return self.backbone.initial_strength(topology.pattern)
-        extension = self.extension or VanillaForNew()
-        return extension.strengths(known, topology, features, self.backbone)
-
-    def _mean_probability(
-        self, features: Features, members: tuple[Member, ...]
-    ) -> Tensor:
-        total: Tensor | None = None
-        for propagation, weights in members:
-            logits = functional_call(
-                self.backbone, weights or {}, (features, *propagation, None)
+            return self.backbone.initial_strength(pattern)
+        if scorer is not None and (weights := scorer.weights) is not None:
+            # Known edges keep their weight; how it is normalised is up to the graph.
+            scored = scorer.strengths(
+                graph,
+                self.backbone,
+                self.num_classes,
+                kept=lambda fresh: known.kept(weights, fresh),
             )
-            share = softmax(logits, dim=-1) / len(members)
-            total = share if total is None else total + share
-        assert total is not None
-        return total
+            return scored(graph.chunk)
+        if known.num_new_edges:
+            warnings.warn(
+                f"{known.num_new_edges} of {known.num_edges} edges are not in the "
+                "graph of the fit and got the vanilla weight, because what was learned "
+                "says nothing about new edges.",
+                InputWarning,
+                stacklevel=2,
+            )
+        return known.kept(self.held[1], self.backbone.initial_strength(pattern))
+
+    def probabilities_in_chunks(
+        self,
+        data: Graph | GraphFolder,
+        memory: int = DEFAULT_MEMORY,
+        scratch: Path | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        """The same by a model that does not hold its graph, in bounded memory.
+
+        Args:
+            data: The graph, which may stay on disk.
+            memory: Bytes to stay within, beside the result.
+            scratch: Folder for what does not fit; the system's for temporary files by
+                default.
+            out: Where to write them; by default a new array.
+        """
+        graph, strengths = self._in_chunks(data, memory, scratch)
+        return graph.probabilities(self.backbone, strengths, out=out)
+
+    @torch.no_grad()
+    def edge_strengths(
+        self,
+        data: Graph | GraphFolder,
+        memory: int = DEFAULT_MEMORY,
+        scratch: Path | None = None,
+    ) -> Iterator[EdgePiece]:
+        """All edges in their order with their strengths, piece by piece."""
+        graph, strengths = self._in_chunks(data, memory, scratch)
+        for chunk in graph.chunks(
+            self_loops=self.backbone.self_loops, memory=memory, edge_bytes=_EDGE_BYTES
+        ):
+            edges, pattern = chunk.topology.num_edges, chunk.topology.pattern
+            start = self.backbone.initial_strength(pattern, chunk.num_entries_of_rows)
+            yield EdgePiece(
+                chunk.nodes[chunk.topology.graph.edge_index],
+                start[:edges].cpu(),
+                strengths(chunk)[..., :edges].clamp(0, 1).cpu(),
+            )
+
+    def _in_chunks(
+        self, data: Graph | GraphFolder, memory: int, scratch: Path | None
+    ) -> tuple[GraphOnDisk, StrengthsOf]:
+        """A graph in chunks, and the strengths of each."""
+        if self.is_held:
+            raise InvalidInput(
+                "the model was fitted on a graph in memory; expected one that was "
+                "fitted on a graph folder, which is read in chunks."
+            )
+        arrays, is_that_of_the_fit = self._arrays_of(data)
+        if arrays.num_features != self.num_features:
+            raise InvalidInput(
+                f"the graph has {arrays.num_features} features; expected "
+                f"{self.num_features}, as in the graph of the fit."
+            )
+        if arrays.dtype != self.dtype:
+            raise InvalidInput(
+                f"the features of the graph are {_name(arrays.dtype)}; expected "
+                f"{_name(self.dtype)}, as in the graph of the fit."
+            )
+        if is_that_of_the_fit:
+            self._check_own(arrays)
+        graph = GraphOnDisk(arrays, memory, self.device, scratch)
+        if self.scorer is not None:
+            # What single edges had belongs to the graph of the fit alone.
+            own = self.own if is_that_of_the_fit else None
+            classes = self.num_classes
+            return graph, self.scorer.strengths(graph, self.backbone, classes, own=own)
+        if not is_that_of_the_fit:
+            raise InvalidInput(
+                "the model has one strength per edge of the graph of its fit and no "
+                "other; expected that graph, or a model of the method 'amortised'."
+            )
+        return graph, self._changed(arrays.num_edges)
+
+    def _arrays_of(self, data: Graph | GraphFolder) -> tuple[GraphArrays, bool]:
+        """The arrays of a graph, and whether it is that of the fit."""
+        if isinstance(data, GraphFolder):
+            return data.arrays(), graph_checksum(data) == self.graph
+        data = copy.copy(data)
+        # As in a folder; what is more precise than the model is rounded to what it
+        # knows.
+        data.x = data.x.detach().to(self.dtype)
+        layouts = [GraphArrays.of(data)]
+        if isinstance(layouts[0].x, CSRArrays) and data.x.layout == torch.strided:
+            # Tables are stored with all their numbers, however many are zero.
+            layouts.append(replace(layouts[0], x=data.x.cpu().numpy()))
+        same = [each for each in layouts if graph_checksum(each) == self.graph]
+        return (same or layouts)[0], bool(same)
+
+    def _check_own(self, arrays: GraphArrays) -> None:
+        """Raise unless each entry of the graph of the fit has what is its own."""
+        edges, nodes = arrays.num_edges, arrays.num_nodes
+        allowed = (edges,) if self.scorer is not None else (edges, edges + nodes)
+        if self.own is not None and self.own.shape[-1] not in allowed:
+            raise InvalidInput(
+                f"the model has numbers for {self.own.shape[-1]} entries; expected "
+                f"{' or '.join(map(str, allowed))}, as the graph of the fit has."
+            )
+
+    def _changed(self, edges: int) -> StrengthsOf:
+        """The vanilla strengths, and what each entry was changed by."""
+        own = self.own
+
+        def strengths(chunk: Chunk) -> Tensor:
+            pattern = chunk.topology.pattern
+            start = self.backbone.initial_strength(pattern, chunk.num_entries_of_rows)
+            if own is None:
+                return start
+            parts = [np.array(own[..., chunk.edges])]
+            if own.shape[-1] > edges:
+                loops = edges + chunk.nodes.numpy()
+                parts.append(np.take(own, loops, axis=-1))
+            change = torch.from_numpy(np.concatenate(parts, axis=-1)).to(start)
+            release(own)
+            return start + pad(change, (0, start.numel() - change.shape[-1]))
+
+        return strengths
+
+    # --- the graph of the fit ---------------------------------------------------------
 
     def mean_graph(self) -> tuple[Tensor, Tensor]:
         """The edges that messages flow along, and the mean strength of each entry.
@@ -187,16 +363,17 @@ class FittedModel:
             ``[2, edges]`` in canonical order, and ``[..., entries]``: the edges, then
             the self-loops where the network has any.
         """
+        graph, strengths = self.held
         if not self.members:
-            return self.graph.edge_index, self.strengths
+            return graph.edge_index, strengths
         edges = torch.cat(
             [edges_of(propagation.pattern) for propagation, _ in self.members], dim=1
         )
         loops = self.backbone.self_loops
         union = Topology.from_edges(
-            edges, self.graph.num_nodes, self_loops=loops, device=edges.device
+            edges, graph.num_nodes, self_loops=loops, device=edges.device
         )
-        total = self.start.new_zeros(union.num_entries)
+        total = strengths.new_zeros(union.num_entries)
         for propagation, _ in self.members:
             on_edges, on_loops = propagation.at(union.graph)
             found = torch.cat([on_edges, on_loops], dim=-1) if loops else on_edges
@@ -211,25 +388,114 @@ class FittedModel:
         """
         edges, strengths = self.mean_graph()
         mean = strengths if strengths.dim() == 1 else strengths.mean(0)
-        size, given = self.graph.num_nodes, self.graph.edge_index.to(edges.device)
+        graph = self.held[0]
+        size, given = graph.num_nodes, graph.edge_index.to(edges.device)
         keys, known = edges[0] * size + edges[1], given[0] * size + given[1]
         new = ~torch.isin(keys, known)
         return edges[:, new].cpu(), mean[: edges.shape[1]][new].cpu()
 
     def in_user_order(self, strengths: Tensor) -> Tensor:
         """Map ``[..., entries]`` to the edges of the user's ``edge_index``."""
-        edges, loops = self._parts(strengths)
-        if loops is None:
+        graph = self.held[0]
+        edges, loops = strengths.clamp(0, 1).cpu().tensor_split([graph.num_edges], -1)
+        if not loops.shape[-1]:
             # A self-loop of the user has no entry here: the network ignores it.
-            loops = edges.new_zeros(*edges.shape[:-1], self.graph.num_nodes)
-        return self.graph.to_user_order(edges, loops)
+            loops = edges.new_zeros(*edges.shape[:-1], graph.num_nodes)
+        return graph.to_user_order(edges, loops)
 
     def loop_strengths(self) -> Tensor | None:
         """Strengths of the self-loops, ``[..., nodes]``, where the network has any."""
-        return self._parts(self.strengths)[1]
+        graph, strengths = self.held
+        loops = strengths[..., graph.num_edges :].clamp(0, 1).cpu()
+        return loops if loops.shape[-1] else None
 
-    def _parts(self, strengths: Tensor) -> tuple[Tensor, Tensor | None]:
-        strengths = strengths.clamp(0, 1).cpu()
-        edges = strengths[..., : self.graph.num_edges]
-        loops = strengths[..., self.graph.num_edges :]
-        return edges, loops if loops.shape[-1] else None
+    # --- files ------------------------------------------------------------------------
+
+    def to_state(self) -> tuple[FittedFacts, Tensors]:
+        """What files say of it, and all its tensors by name but ``own``."""
+        tensors: Tensors = under(WEIGHT, self.backbone.state_dict())
+        graph: GraphFacts | str | None = None
+        scorer = preparation = None
+        if isinstance(self.graph, str):
+            graph = self.graph
+        else:
+            assert self.strengths is not None and self.start is not None
+            keys = self.nodes or NodeKeys(self.graph.num_nodes)
+            graph, named = GraphFacts.of(self.graph, keys)
+            tensors |= {"strengths": self.strengths, "start": self.start, **named}
+        members = [MemberFacts.of(member) for member in self.members]
+        for number, (_, named) in enumerate(members):
+            tensors |= under(f"member{number}:", named)
+        if self.scorer is not None:
+            scorer, named = self.scorer.to_state()
+            tensors |= named
+        if self.preparation is not None:
+            preparation = self.preparation.name
+            tensors |= under(_PREPARATION, self.preparation.tensors())
+        facts = FittedFacts(
+            dtype=_name(self.dtype),
+            num_features=self.num_features,
+            num_classes=self.num_classes,
+            graph=graph,
+            learned=self.learned,
+            num_layers=num_layers(self.strengths if self.own is None else self.own),
+            own=None if self.own is None else self.own.shape[-1],
+            members=[facts for facts, _ in members],
+            scorer=scorer,
+            preparation=preparation,
+        )
+        return facts, tensors
+
+    @classmethod
+    def from_state(
+        cls,
+        facts: FittedFacts,
+        parts: Parts,
+        graph: tuple[CanonicalGraph, NodeKeys] | str,
+        backbone: Backbone,
+        scorer: Scorer | None,
+        own: Array | None,
+    ) -> FittedModel:
+        """The model of files, from what was taken of them and from what is left."""
+        known: dict[str, Any] = {"graph": graph, "own": own}
+        if not isinstance(graph, str):
+            known = cls._held_from(facts, parts, *graph, backbone)
+        return cls(
+            backbone=backbone,
+            num_features=facts.num_features,
+            num_classes=facts.num_classes,
+            learned=facts.learned,
+            scorer=scorer,
+            **known,
+        )
+
+    @staticmethod
+    def _held_from(
+        facts: FittedFacts,
+        parts: Parts,
+        graph: CanonicalGraph,
+        nodes: NodeKeys,
+        backbone: Backbone,
+    ) -> dict[str, Any]:
+        """What a model has that holds its graph."""
+        dtype, size, preparation = facts.torch_dtype, graph.num_nodes, None
+        entries = graph.num_edges + (size if backbone.self_loops else 0)
+        forms = {
+            "strengths": strength_form(facts.num_layers, entries, dtype, backbone),
+            "start": Form(dtype, (entries,)),
+        }
+        found = parts.take(forms)
+        members = tuple(
+            member.take(parts, f"member{number}:", size, dtype, backbone)
+            for number, member in enumerate(facts.members)
+        )
+        if facts.preparation is not None:
+            kind = preparation_called(facts.preparation)
+            forms = kind.forms(facts.num_features, size, dtype)
+            preparation = kind.from_tensors(parts.take(forms, _PREPARATION))
+        kept = {"members": members, "preparation": preparation}
+        return {"graph": graph, "nodes": nodes, **found, **kept}
+
+
+def _name(dtype: torch.dtype) -> Literal["float32", "float64"]:
+    return "float64" if dtype == torch.float64 else "float32"

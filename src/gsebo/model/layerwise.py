@@ -1,23 +1,29 @@
-"""Exact scores of all nodes of a graph, layer by layer and chunk by chunk.
+"""Exact predictions for all nodes of a graph, layer by layer and chunk by chunk.
 
 Each layer is applied to all nodes before the next one, so that no node is computed
 twice and none is left out. What a layer gives is kept for the next one: in memory if it
-fits, else in a file.
+fits, else in a file. A graph in memory is one chunk, on which networks run at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast, final
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.func import functional_call
+from torch.nn.functional import pad
 
+from gsebo.bilevel import Tree
 from gsebo.errors import InvalidInput
+from gsebo.graph import Topology
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.chunks import (
     Chunk,
@@ -31,118 +37,248 @@ from gsebo.graph.mapped import ScratchTable, release
 from gsebo.nn.base import Backbone, Features, Layer, LayeredBackbone
 from gsebo.nn.mlp import MLP
 from gsebo.sparse import Pattern
+from gsebo.structure import AmortisedStrength
+from gsebo.structure.evidence import FeatureWeights, PartOfGraphEdges, evidence_of
 
 Array = NDArray[Any]
 
-
-@torch.no_grad()
-def node_map(
-    arrays: GraphArrays,
-    function: Callable[[Features], Tensor],
-    width: int,
-    *,
-    memory: int,
-    widest: int = 0,
-    dtype: torch.dtype | None = None,
-    device: torch.device | str = "cpu",
-    out: Array | None = None,
-) -> Array:
-    """Apply a function to all nodes, ``[nodes, width]``.
-
-    Args:
-        arrays: The graph.
-        function: From features of some nodes to ``[those nodes, width]``.
-        width: Columns of the result.
-        memory: Bytes to stay within, beside the result.
-        widest: Columns of the widest that the function makes on its way.
-        dtype: Type of the features that the function gets; by default their own.
-        device: Where the function runs.
-        out: Where the result is written; by default a new array.
-    """
-    dtype = arrays.dtype if dtype is None else dtype
-    out = result_array(out, arrays.num_nodes, width, dtype)
-    columns = feature_bytes(arrays, dtype) + 4 * max(width, widest) * dtype.itemsize
-    step = max(positive(memory) // columns, 1)
-    for begin in range(0, arrays.num_nodes, step):
-        end = min(begin + step, arrays.num_nodes)
-        nodes = torch.arange(begin, end)
-        found = function(features_of(arrays, nodes, dtype, device))
-        out[begin:end] = found.numpy(force=True)
-        arrays.release()
-        release(out)
-    return out
+DEFAULT_MEMORY = 2**30
+"""Bytes that predictions of a graph on disk stay within."""
 
 
-def result_array(
-    out: Array | None, num_nodes: int, width: int, dtype: torch.dtype
-) -> Array:
-    """The array that a result is to be written to.
+class ChunkedGraph(ABC):
+    """A graph that networks and learned functions are run on, chunk by chunk.
 
-    Raises:
-        InvalidInput: That which was given has another shape.
-    """
-    if out is None:
-        kind = torch.empty(0, dtype=dtype).numpy().dtype
-        return np.empty((num_nodes, width), kind)
-    if out.shape != (num_nodes, width):
-        raise InvalidInput(
-            f"out has shape {out.shape}, expected {(num_nodes, width)}, one row for "
-            "each node."
-        )
-    return out
-
-
-def positive(memory: int) -> int:
-    """Return the bytes to stay within.
-
-    Raises:
-        InvalidInput: There are none.
-    """
-    if memory < 1:
-        raise InvalidInput(f"memory={memory} given; expected a number of bytes >= 1.")
-    return memory
-
-
-# Numbers for every entry at a time: strengths and what they are made of; attention.
-_PER_ENTRY = 6
-
-
-@torch.no_grad()
-def layerwise_scores(
-    backbone: Backbone,
-    arrays: GraphArrays,
-    strengths_of: StrengthsOf,
-    *,
-    memory: int,
-    device: torch.device | str = "cpu",
-    out: Array | None = None,
-    scratch: Path | None = None,
-) -> Array:
-    """Logits of all nodes, ``[nodes, classes]``.
-
-    A node whose edges alone need more than ``memory`` is still one chunk.
-
-    Args:
-        backbone: The trained network, on ``device``.
-        arrays: The graph, which may lie in files.
-        strengths_of: Strengths of each chunk; asked once for every layer.
-        memory: Bytes to stay within, beside the result.
+    Attributes:
+        num_nodes: Number of nodes.
+        num_edges: Number of edges.
         device: Where to compute.
-        out: Where the result is written; by default a new array.
+        memory: Bytes to stay within, beside results: half for strengths, and half for
+            layers, because both are there at a time.
         scratch: Folder for what does not fit into memory, which is empty again
             afterwards; by default the system's folder for temporary files.
-
-    Raises:
-        InvalidInput: The network has no layers that can be run one after another, or
-            there is no room.
     """
-    if isinstance(backbone, MLP):
-        return _rows_alone(backbone, arrays, memory, device, out)
-    require_layers(backbone)
-    layered = cast(LayeredBackbone, backbone)
-    return _Layers(layered, arrays, positive(memory), device, scratch).run(
-        strengths_of, out
-    )
+
+    num_nodes: int
+    num_edges: int
+    device: torch.device | str
+    memory: int
+    scratch: Path | None = None
+
+    @abstractmethod
+    def chunks(
+        self, *, self_loops: bool, memory: int, edge_bytes: int
+    ) -> Iterable[Chunk]:
+        """All nodes; so many bytes are computed for an edge and may be used in all."""
+
+    @abstractmethod
+    def edge_bytes(self, dtype: torch.dtype) -> int:
+        """Bytes of the features at both ends of an edge, with copies on their way."""
+
+    @abstractmethod
+    def evidence(self, structure: AmortisedStrength, chunk: Chunk) -> Tensor:
+        """Evidence of the edges of a chunk in the units of the fit."""
+
+    @abstractmethod
+    def scores(
+        self,
+        network: Backbone,
+        strengths_of: StrengthsOf | None,
+        weights: Tree | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        """Logits of all nodes, ``[nodes, classes]``.
+
+        Args:
+            network: On the device of the graph.
+            strengths_of: Strengths of each chunk; ``None`` where it looks at no edges.
+            weights: By name, in place of the network's own.
+            out: Where to write them; by default a new array.
+        """
+
+    @property
+    def half(self) -> int:
+        """Bytes for strengths, and as many for layers."""
+        return -(-self.memory // 2)
+
+    def table(
+        self, rows: int, width: int, dtype: torch.dtype, *, in_file: bool
+    ) -> ScratchTable:
+        """A table for what is found of the graph."""
+        return ScratchTable(rows, width, dtype, in_file=in_file, folder=self.scratch)
+
+    def probabilities(
+        self,
+        network: Backbone,
+        strengths_of: StrengthsOf | None,
+        weights: Tree | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        """Class probabilities of all nodes, of what :meth:`scores` gives."""
+        scores = self.scores(network, strengths_of, weights, out)
+        step = max(self.memory // (16 * scores.shape[1] * 8), 1)
+        for begin in range(0, len(scores), step):
+            piece = torch.from_numpy(scores[begin : begin + step])
+            scores[begin : begin + step] = piece.softmax(-1).numpy()
+            release(scores)
+        return scores
+
+
+@final
+class WholeGraph(ChunkedGraph):
+    """A graph in memory, which is one chunk."""
+
+    memory = 2**62
+
+    def __init__(self, topology: Topology, features: Features) -> None:
+        self.num_nodes, self.num_edges = topology.num_nodes, topology.num_edges
+        self.topology, self.features = topology, features
+        self.device = topology.pattern.device
+
+    @cached_property
+    def chunk(self) -> Chunk:
+        """All of it."""
+        nodes, loops = torch.arange(self.num_nodes), int(self.topology.num_loops > 0)
+        return Chunk(
+            begin=0,
+            end=self.num_nodes,
+            edges=slice(0, self.num_edges),
+            nodes=nodes,
+            topology=self.topology,
+            own=nodes.to(self.device),
+            degree=self.topology.pattern.row_counts - loops,
+        )
+
+    def chunks(
+        self, *, self_loops: bool, memory: int, edge_bytes: int
+    ) -> Iterable[Chunk]:
+        return [self.chunk]
+
+    def edge_bytes(self, dtype: torch.dtype) -> int:
+        return 0
+
+    def evidence(self, structure: AmortisedStrength, chunk: Chunk) -> Tensor:
+        return structure.evidence_of(chunk.topology, None, self.features)
+
+    def scores(
+        self,
+        network: Backbone,
+        strengths_of: StrengthsOf | None,
+        weights: Tree | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        strengths = None if strengths_of is None else strengths_of(self.chunk)
+        inputs = self.features, self.topology.pattern, strengths, None
+        with torch.no_grad():
+            logits: Tensor = functional_call(network, weights or {}, inputs)
+        found: Array = logits.numpy(force=True)
+        if out is None:
+            return found
+        out[:] = found
+        return out
+
+
+@final
+class GraphOnDisk(ChunkedGraph):
+    """A graph whose arrays may lie in files, read in chunks that fit into memory."""
+
+    def __init__(
+        self,
+        arrays: GraphArrays,
+        memory: int = DEFAULT_MEMORY,
+        device: torch.device | str = "cpu",
+        scratch: Path | None = None,
+    ) -> None:
+        if memory < 1:
+            raise InvalidInput(
+                f"memory={memory} given; expected a number of bytes >= 1."
+            )
+        self.num_nodes, self.num_edges = arrays.num_nodes, arrays.num_edges
+        self.arrays, self.memory = arrays, memory
+        self.device, self.scratch = device, scratch
+
+    def chunks(
+        self, *, self_loops: bool, memory: int, edge_bytes: int
+    ) -> Iterable[Chunk]:
+        return chunks(
+            self.arrays,
+            self_loops=self_loops,
+            edges_per_chunk=edges_within(memory, edge_bytes),
+            device=self.device,
+        )
+
+    def edge_bytes(self, dtype: torch.dtype) -> int:
+        return 2 * feature_bytes(self.arrays, dtype)
+
+    def features(self, nodes: Tensor, dtype: torch.dtype) -> Features:
+        """Features of some nodes, given in ascending order."""
+        return features_of(self.arrays, nodes, dtype, self.device)
+
+    def evidence(self, structure: AmortisedStrength, chunk: Chunk) -> Tensor:
+        source, target = chunk.topology.graph.edge_index.to(self.device)
+        edges = PartOfGraphEdges(
+            self.features(chunk.nodes, structure.output.dtype),
+            FeatureWeights(structure.centre, structure.scale),
+            source,
+            target,
+            arrays=self.arrays,
+            nodes=chunk.nodes,
+        )
+        # The edges of the graph are no candidates.
+        raw = pad(evidence_of(edges, structure.columns), (0, 1))
+        return (raw - structure.mean) / structure.spread
+
+    @torch.no_grad()
+    def scores(
+        self,
+        network: Backbone,
+        strengths_of: StrengthsOf | None,
+        weights: Tree | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        """Logits of all nodes, ``[nodes, classes]``.
+
+        A node whose edges alone need more than the memory is still one chunk.
+
+        Raises:
+            InvalidInput: The network has no layers that can be run one after another.
+        """
+        require_layers(network)
+        if weights is not None:
+            network = copy.deepcopy(network)
+            network.load_state_dict(weights, strict=False)
+        if isinstance(network, MLP):
+            return self._rows_alone(network, out)
+        assert strengths_of is not None
+        return _Layers(cast(LayeredBackbone, network), self).run(strengths_of, out)
+
+    def result(self, out: Array | None, width: int, dtype: torch.dtype) -> Array:
+        """The array that a number for each node and class is to be written to."""
+        if out is None:
+            return ScratchTable(self.num_nodes, width, dtype, in_file=False).array
+        if out.shape != (self.num_nodes, width):
+            raise InvalidInput(
+                f"out has shape {out.shape}, expected {(self.num_nodes, width)}, one "
+                "row for each node."
+            )
+        return out
+
+    def _rows_alone(self, network: MLP, out: Array | None) -> Array:
+        """Scores by a network that looks at no edges."""
+        dtype = network.weights[0].dtype
+        widths = [weight.shape[1] for weight in network.weights]
+        out = self.result(out, widths[-1], dtype)
+        row = feature_bytes(self.arrays, dtype) + 4 * max(widths) * dtype.itemsize
+        step = max(self.half // row, 1)
+        nowhere = torch.empty(0, dtype=torch.int64, device=self.device)
+        for begin in range(0, self.num_nodes, step):
+            nodes = torch.arange(begin, min(begin + step, self.num_nodes))
+            pattern = Pattern.from_positions(nowhere, nowhere, len(nodes))
+            found = network(self.features(nodes, dtype), pattern)
+            out[begin : begin + len(nodes)] = found.numpy(force=True)
+            self.arrays.release()
+            release(out)
+        return out
 
 
 def require_layers(backbone: Backbone) -> None:
@@ -155,69 +291,34 @@ def require_layers(backbone: Backbone) -> None:
         )
 
 
-def vanilla_strengths(backbone: Backbone) -> StrengthsOf:
-    """The network's own propagation, for :func:`layerwise_scores`."""
-
-    def strengths(chunk: Chunk) -> Tensor:
-        pattern = chunk.topology.pattern
-        return backbone.initial_strength(pattern, chunk.num_entries_of_rows)
-
-    return strengths
-
-
-def stored_strengths(
-    edges: Array, loops: Array | None, device: torch.device | str = "cpu"
-) -> StrengthsOf:
-    """Strengths that lie in arrays, for :func:`layerwise_scores`.
-
-    Args:
-        edges: Of the edges, ``[edges]`` or ``[layers, edges]``.
-        loops: Of the self-loops, ``[nodes]`` or ``[layers, nodes]``; ``None`` where the
-            network has none.
-        device: Where the network is.
-    """
-
-    def strengths(chunk: Chunk) -> Tensor:
-        parts = [torch.from_numpy(edges[..., chunk.edges].copy())]
-        release(edges)
-        if loops is not None:
-            own = torch.from_numpy(loops[..., chunk.begin : chunk.end].copy())
-            release(loops)
-            others = own.new_zeros(*own.shape[:-1], chunk.topology.num_loops)
-            parts.append(others.index_copy_(-1, chunk.own.cpu(), own))
-        return torch.cat(parts, dim=-1).to(device)
-
-    return strengths
+# Numbers for every entry at a time: strengths and what they are made of; attention.
+_PER_ENTRY = 6
 
 
 @final
 class _Layers:
     """One network on one graph."""
 
-    def __init__(
-        self,
-        backbone: LayeredBackbone,
-        arrays: GraphArrays,
-        memory: int,
-        device: torch.device | str,
-        scratch: Path | None,
-    ) -> None:
-        self.backbone, self.arrays, self.device = backbone, arrays, device
-        self.scratch = scratch
+    def __init__(self, backbone: LayeredBackbone, graph: GraphOnDisk) -> None:
+        self.backbone, self.graph = backbone, graph
         self.layers = [cast(Layer, layer) for layer in backbone.layers]
         self.dtype = self.layers[0].weight.dtype
         kept = self._kept_bytes()
-        self.in_file = kept > memory // 2
-        left = memory if self.in_file else memory - kept
-        self.edges_per_chunk = edges_within(left, self._edge_bytes())
+        self.in_file = kept > graph.half // 2
+        self.memory = graph.half if self.in_file else graph.half - kept
 
     def run(self, strengths_of: StrengthsOf, out: Array | None) -> Array:
         """Logits of all nodes."""
-        joins = self.backbone.joins_layers
-        out = result_array(out, self.arrays.num_nodes, self._classes(), self.dtype)
+        graph, joins = self.graph, self.backbone.joins_layers
+        # What no nodes at all would get.
+        nowhere = [layer.bias.new_empty(0, len(layer.bias)) for layer in self.layers]
+        out = graph.result(out, self.backbone.read_out(nowhere).shape[1], self.dtype)
         tables: list[ScratchTable] = []
         for number, layer in enumerate(self.layers[:-1]):
-            table = self._table(layer.bias.numel())
+            width = layer.bias.numel()
+            table = graph.table(
+                graph.num_nodes, width, self.dtype, in_file=self.in_file
+            )
             for chunk in self._chunks():
                 found = self._output(number, chunk, tables, strengths_of)
                 table.put(chunk.begin, found)
@@ -225,33 +326,17 @@ class _Layers:
         for chunk in self._chunks():
             last = self._output(len(self.layers) - 1, chunk, tables, strengths_of)
             rows = chunk.begin, chunk.end
-            others = [table.read(*rows).to(self.device) for table in tables if joins]
+            others = [table.read(*rows).to(graph.device) for table in tables if joins]
             scores = self.backbone.read_out([*others, last])
             out[chunk.begin : chunk.end] = scores.numpy(force=True)
             release(out)
         return out
 
-    def _table(self, width: int) -> ScratchTable:
-        return ScratchTable(
-            self.arrays.num_nodes,
-            width,
-            self.dtype,
-            in_file=self.in_file,
-            folder=self.scratch,
-        )
-
-    def _classes(self) -> int:
-        """How many logits a node gets: those that no nodes at all would get."""
-        biases = [layer.bias for layer in self.layers]
-        nowhere = [bias.new_empty(0, len(bias)) for bias in biases]
-        return self.backbone.read_out(nowhere).shape[1]
-
     def _chunks(self) -> Iterator[Chunk]:
-        return chunks(
-            self.arrays,
+        yield from self.graph.chunks(
             self_loops=self.backbone.self_loops,
-            edges_per_chunk=self.edges_per_chunk,
-            device=self.device,
+            memory=self.memory,
+            edge_bytes=self._edge_bytes(),
         )
 
     def _output(
@@ -264,9 +349,9 @@ class _Layers:
         """What a layer gives at the targets of a chunk."""
         given: Features
         if tables:
-            given = tables[-1].take(chunk.nodes.numpy()).to(self.device)
+            given = tables[-1].take(chunk.nodes.numpy()).to(self.graph.device)
         else:
-            given = features_of(self.arrays, chunk.nodes, self.dtype, self.device)
+            given = self.graph.features(chunk.nodes, self.dtype)
         pattern = chunk.topology.pattern
         found = self.backbone.output(number, given, pattern, strengths_of(chunk), None)
         return found.index_select(0, chunk.own)
@@ -278,7 +363,7 @@ class _Layers:
             most = sum(widths)
         else:
             most = max(map(sum, pairwise([*widths, 0])), default=0)
-        return most * self.arrays.num_nodes * self.dtype.itemsize
+        return most * self.graph.num_nodes * self.dtype.itemsize
 
     def _edge_bytes(self) -> int:
         """What is computed for an edge, its source and that one's self-loop."""
@@ -286,36 +371,10 @@ class _Layers:
         needed = []
         for number, layer in enumerate(self.layers):
             rows, columns = layer.weight.shape
-            read = 2 * rows * size if number else feature_bytes(self.arrays, self.dtype)
+            read = feature_bytes(self.graph.arrays, self.dtype)
+            if number:
+                read = 2 * rows * size
             entries = 2 * _PER_ENTRY * layer.heads * size
             needed.append(read + 4 * columns * size + entries)
         strengths = 2 * _PER_ENTRY * self.backbone.num_propagations * size
         return strengths + max(needed)
-
-
-def _rows_alone(
-    backbone: MLP,
-    arrays: GraphArrays,
-    memory: int,
-    device: torch.device | str,
-    out: Array | None,
-) -> Array:
-    """Scores by a network that looks at no edges."""
-
-    def scores(features: Features) -> Tensor:
-        nowhere = torch.empty(0, dtype=torch.int64, device=device)
-        pattern = Pattern.from_positions(nowhere, nowhere, features.shape[0])
-        logits: Tensor = backbone(features, pattern)
-        return logits
-
-    widths = [weight.shape[1] for weight in backbone.weights]
-    return node_map(
-        arrays,
-        scores,
-        widths[-1],
-        memory=memory,
-        widest=max(widths),
-        dtype=backbone.weights[0].dtype,
-        device=device,
-        out=out,
-    )

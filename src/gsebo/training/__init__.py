@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from gsebo.training.loop import LoopSettings as LoopSettings
     from gsebo.training.networks import Division as Division
     from gsebo.training.networks import Folds as Folds
+    from gsebo.training.networks import FullBatch as FullBatch
     from gsebo.training.networks import Networks as Networks
     from gsebo.training.networks import Redrawn as Redrawn
-    from gsebo.training.networks import WholeGraph as WholeGraph
     from gsebo.training.problem import NodeClassification as NodeClassification
     from gsebo.training.problem import Task as Task
     from gsebo.training.trainer import train_structure as train_structure

@@ -160,7 +160,7 @@ class Source(ABC):
 
 
 @final
-class WholeGraph(Source):
+class FullBatch(Source):
     """All of a graph at once; ``base`` says which nodes are shown as training nodes."""
 
     def __init__(self, base: NodeClassification) -> None:

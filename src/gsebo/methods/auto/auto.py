@@ -6,7 +6,6 @@ from typing import Any, ClassVar, final
 
 from gsebo.data.preparation import PREPARATIONS, Given, suitable_preparations
 from gsebo.graph.graph import Graph
-from gsebo.graph.node_match import NodeKeys
 from gsebo.lookup import own_name
 from gsebo.methods.auto.candidates import (
     PLAIN,
@@ -140,6 +139,7 @@ class Auto(EpochClassifier):
     """
 
     needs_features: ClassVar[bool] = False
+    chooses: ClassVar[bool] = True
 
     hidden_channels: Width = 64
     max_epochs: Steps = 1000
@@ -228,15 +228,9 @@ class Auto(EpochClassifier):
         own = {"device": device, "random_state": seed}
         return Candidates({**self.get_params(deep=False), **own})
 
-    def _store(
-        self, data: Graph, shown: Any, nodes: NodeKeys, run: Run, outcome: Outcome
-    ) -> None:
-        super()._store(data, shown, nodes, run, outcome)
-        assert outcome.choice is not None
-        self.tell(outcome.choice)
-
-    def tell(self, choice: Choice) -> None:
-        """Set the attributes that say what was chosen."""
+    def _tell(self, choice: Choice | None) -> None:
+        super()._tell(choice)
+        assert choice is not None
         chosen = choice.chosen
         self.chosen_ = chosen.candidate
         self.preparation_ = chosen.preparation

@@ -1,0 +1,424 @@
+"""Fitted models as files: safetensors for numbers, JSON for the rest, no pickle.
+
+``model.json`` names every other file with its checksum, holds a checksum of itself, and
+says of every part of the model what it consists of. Nothing is read, built or allocated
+before all that has been checked.
+"""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+import torch
+from msgspec import structs, to_builtins
+from numpy.typing import NDArray
+from torch import nn
+
+from gsebo.data.formats.npy_stream import open_array, open_output
+from gsebo.errors import InputWarning, InvalidInput, escaped
+from gsebo.files import (
+    Form,
+    check_tensors,
+    check_writable,
+    checksum,
+    read_tensors,
+    write_atomically,
+    write_tensors,
+)
+from gsebo.graph import CanonicalGraph, Topology
+from gsebo.graph.graph import Graph
+from gsebo.graph.mapped import release
+from gsebo.lookup import lookup
+from gsebo.memory import require_memory
+from gsebo.methods.amortised import Amortised
+from gsebo.methods.base import GraphClassifier
+from gsebo.methods.outcome import Choice
+from gsebo.methods.parameters import code_in, parameter_from, plain_parameters
+from gsebo.methods.prepare import NetworkChoices
+from gsebo.methods.registry import METHODS
+from gsebo.model.fitted import FittedModel
+from gsebo.model.layerwise import require_layers
+from gsebo.model.scorer import Scorer
+from gsebo.model.state import (
+    WEIGHT,
+    FittedFacts,
+    GraphFacts,
+    Parts,
+    Tensors,
+    forms_of,
+    strength_form,
+)
+from gsebo.nn import Backbone
+from gsebo.schema import (
+    Name,
+    Seed,
+    Sha256,
+    Size,
+    Text,
+    plain_as,
+    read_sealed,
+    sealed_json,
+)
+from gsebo.training import StepRecord
+from gsebo.version import __version__
+
+FORMAT = 3
+_File = Literal["model.safetensors", "own.npy"]
+_FACTS: Final = "model.json"
+_TENSORS: Final = "model.safetensors"
+_OWN: Final = "own.npy"
+_WHAT = "a model written by gsebo"
+_PIECE = 2**22
+# What building a network from a wrong description may raise.
+_MISFITS = (LookupError, MemoryError, RuntimeError, TypeError, ValueError)
+
+
+class ModelFacts(FittedFacts, frozen=True, kw_only=True):
+    """What the description of a saved model says."""
+
+    format: int
+    method: Name
+    parameters: dict[Name, Any]
+    dataset: Text | None  # Name or path of the graph, if it is remembered.
+    seed: Seed
+    best_step: Size
+    history: list[StepRecord]
+    choice: Choice | None  # What an automatic fit decided.
+    versions: dict[Name, Name]
+    files: dict[_File, Sha256]
+
+
+def save_model(estimator: GraphClassifier, folder: Path, dataset: str | None) -> None:
+    """Write a fitted model; the description comes last, and makes one of the files."""
+    check_writable(folder)
+    model, method = estimator.model_, _method_name(estimator)
+    facts, tensors = model.to_state()
+    files: list[_File] = [_TENSORS]
+    if model.is_held:
+        tensors["probability"] = estimator.probability_
+        # For `gsebo inspect` only: a fit never reads the labels of test nodes.
+        tensors["labels"] = estimator.graph_.y.to(torch.int64)
+    if model.own is not None:
+        files.append(_OWN)
+        _write_own(model.own, folder / _OWN)
+    write_tensors(folder / _TENSORS, tensors, {"format": FORMAT})
+    said = ModelFacts(
+        **structs.asdict(facts),
+        format=FORMAT,
+        method=method,
+        parameters=plain_parameters(estimator.get_params(deep=False)),
+        dataset=_rememberable(dataset),
+        seed=estimator.seed_,
+        best_step=estimator.best_step_,
+        history=estimator.history_,
+        choice=estimator.choice_made,
+        versions={
+            "gsebo": __version__,
+            "torch": str(torch.__version__),
+            "torch_geometric": version("torch_geometric"),
+        },
+        files={name: checksum(folder / name, _WHAT) for name in files},
+    )
+    write_atomically(folder / _FACTS, sealed_json(to_builtins(said)))
+    if model.own is None:
+        # An earlier model may have had one.
+        (folder / _OWN).unlink(missing_ok=True)
+
+
+def _method_name(estimator: GraphClassifier) -> str:
+    for name, info in METHODS.items():
+        if info.estimator is type(estimator):
+            return name
+    raise InvalidInput(
+        f"{type(estimator).__name__} is not registered; expected one of "
+        f"{list(METHODS)}."
+    )
+
+
+def _rememberable(dataset: str | None) -> str | None:
+    """A name that JSON can hold; one of bytes that are no text cannot be written."""
+    try:
+        (dataset or "").encode()
+    except UnicodeEncodeError:
+        return None
+    return dataset
+
+
+def _write_own(own: NDArray[Any], path: Path) -> None:
+    with open_output(path, own.shape, own.dtype) as out:
+        for begin in range(0, out.shape[-1], _PIECE):
+            piece = slice(begin, begin + _PIECE)
+            out[..., piece] = own[..., piece]
+            release(out)
+            release(own)
+
+
+def read_facts(folder: Path) -> ModelFacts:
+    """Read and check the description of a model, nothing else."""
+    content = read_sealed(folder / _FACTS, _WHAT, of_format=FORMAT)
+    return plain_as(ModelFacts, content, f"{folder / _FACTS}", _WHAT)
+
+
+def load_model(
+    folder: str | Path, *, backbone: type | nn.Module | None = None
+) -> GraphClassifier:
+    """Read a model that was written by ``save``.
+
+    Everything is checked before it is used: flip a byte anywhere, and the model is
+    refused.
+
+    Args:
+        folder: Where the model lies.
+        backbone: The class or instance that the model was fitted with, if that was not
+            a name: code is never loaded from a model file. A structure, a
+            hypergradient or a sampler of your own that was code is replaced by the
+            default, with a warning: only another fit would need it.
+    """
+    folder = Path(folder)
+    facts = read_facts(folder)
+    try:
+        estimator = _estimator_from(facts.method, facts.parameters, backbone)
+        _restore(estimator, facts, folder, backbone)
+    except InvalidInput:
+        raise
+    except _MISFITS as error:
+        reason = escaped(" ".join(str(error).split()), longest=300)
+        raise InvalidInput(
+            f"the model in {escaped(str(folder))} does not fit its own description "
+            f"({reason}); expected the network that it was saved with."
+        ) from error
+    return estimator
+
+
+def _estimator_from(
+    method: str, parameters: dict[str, Any], backbone: type | nn.Module | None
+) -> GraphClassifier:
+    """The estimator of a description, with parameters that a fit would accept."""
+    info = lookup("method", method, METHODS)
+    if backbone is not None:
+        parameters = parameters | {"backbone": backbone}
+        if isinstance(backbone, nn.Module):
+            parameters["backbone_options"] = None
+    code = {name: said for name, each in parameters.items() if (said := code_in(each))}
+    for name in code.keys() & {"backbone", "backbone_options"}:
+        raise InvalidInput(
+            f"the model was fitted with {name}={code[name]}, which is code and not in "
+            "the file; expected load_model(folder, backbone=...) with the network."
+        )
+    if code:
+        warnings.warn(
+            f"the model was fitted with {' and '.join(code)} given as code, which is "
+            "not in the file: the default takes its place if it is fitted again.",
+            InputWarning,
+            stacklevel=4,
+        )
+    known = {
+        name: parameter_from(value)
+        for name, value in parameters.items()
+        if name not in code
+    }
+    try:
+        estimator = info.estimator(**known)
+    except TypeError as error:
+        raise InvalidInput(
+            f"the model has parameters that {method} does not take "
+            f"({escaped(str(error), longest=200)})."
+        ) from error
+    estimator.check_parameters()
+    return estimator
+
+
+def _restore(
+    estimator: GraphClassifier,
+    facts: ModelFacts,
+    folder: Path,
+    backbone: type | nn.Module | None,
+) -> None:
+    _check_files(facts, folder)
+    tensors, _ = read_tensors(folder / _TENSORS, _WHAT)
+    parts = Parts(tensors, f"the model in {folder}")
+    # Part by part: what one says of the next is known by then to be so.
+    graph: Any = facts.graph
+    ready, shown, probability = require_layers, None, None
+    if isinstance(facts.graph, GraphFacts):
+        graph, size = facts.graph.take(parts), facts.graph.num_nodes
+        shape = size, facts.num_classes
+        found = parts.take(
+            {
+                "probability": Form(facts.torch_dtype, shape, low=0),
+                "labels": Form(torch.int64, (size,)),
+            }
+        )
+        probability = found["probability"]
+        shown = Graph(edge_index=graph[0].user_edge_index(), y=found["labels"])
+        ready = partial(_get_ready, graph[0], facts)
+    choices = _network_of(estimator, facts)
+    weights = parts.take_all(WEIGHT)
+    network = _stored_network(choices, facts, weights, parts.where, ready)
+    scorer = _scorer_from(parts, facts, estimator, network, backbone)
+    own = _mapped(folder / _OWN, facts, network, scorer)
+    model = FittedModel.from_state(facts, parts, graph, network, scorer, own)
+    parts.require_nothing_else()
+    estimator.keep(
+        model,
+        seed=facts.seed,
+        history=facts.history,
+        best_step=facts.best_step,
+        choice=facts.choice,
+        probability=probability,
+        shown=shown,
+    )
+
+
+def _check_files(facts: ModelFacts, folder: Path) -> None:
+    """Raise unless the files of a model are those that its description means."""
+    names = [_TENSORS, *([_OWN] if facts.own is not None else [])]
+    if facts.files.keys() != {*names}:
+        raise InvalidInput(
+            f"{escaped(str(folder / _FACTS))} names the files "
+            f"{', '.join(facts.files) or 'none'}; expected {' and '.join(names)}."
+        )
+    for name, expected in facts.files.items():
+        if checksum(folder / name, _WHAT) != expected:
+            raise InvalidInput(
+                f"{escaped(str(folder / name))} does not belong to "
+                f"{escaped(str(folder / _FACTS))}, or is damaged; expected the files "
+                "of one save."
+            )
+    on_disk = not isinstance(facts.graph, GraphFacts)
+    foreign: Any = facts.own
+    if on_disk:
+        layers = facts.own is None and facts.num_layers
+        foreign = facts.members or facts.preparation or layers or not facts.learned
+    if foreign:
+        raise InvalidInput(
+            f"{escaped(str(folder / _FACTS))} describes parts that no model of a graph "
+            f"{'folder' if on_disk else 'in memory'} has; expected one as it was saved."
+        )
+
+
+def _network_of(estimator: GraphClassifier, facts: ModelFacts) -> NetworkChoices:
+    """Which network the model holds: an automatic fit may have chosen an MLP."""
+    if estimator.chooses != (facts.choice is not None):
+        raise InvalidInput(
+            f"the model file says that {facts.method} has made "
+            f"{'a' if facts.choice else 'no'} choice; expected one of auto alone."
+        )
+    if facts.choice is not None and facts.choice.chosen.candidate == "mlp":
+        return replace(estimator.network(), backbone="mlp", options=None)
+    return estimator.network()
+
+
+def _get_ready(graph: CanonicalGraph, facts: ModelFacts, network: Backbone) -> None:
+    """Let a network of PyG make the weights that wait for their input."""
+    if type(network).prepare is not Backbone.prepare:
+        topology = Topology.of(graph, self_loops=network.self_loops, device="cpu")
+        shape, dtype = (graph.num_nodes, facts.num_features), facts.torch_dtype
+        require_memory(
+            shape[0] * shape[1] * dtype.itemsize,
+            what=f"a network of {shape[1]} features on {shape[0]} nodes",
+            instead="a model as it was saved",
+        )
+        blank = torch.zeros(shape, dtype=dtype)
+        network.prepare(blank, topology.pattern, facts.num_classes)
+
+
+def _stored_network(
+    choices: NetworkChoices,
+    facts: ModelFacts,
+    tensors: Tensors,
+    where: str,
+    get_ready: Callable[[Backbone], None] | None = None,
+) -> Backbone:
+    """Build a network with the weights of a file.
+
+    Args:
+        choices: Which network.
+        facts: The description of the model.
+        tensors: Its ``state_dict``.
+        where: What it belongs to, for messages.
+        get_ready: Called before the weights are loaded.
+    """
+    sizes, dtype = (facts.num_features, facts.num_classes), facts.torch_dtype
+    if isinstance(choices.backbone, str):
+        # Refuse what the weights contradict, before anything huge is built.
+        layers, width = choices.num_layers, choices.hidden_channels
+        widest = max(
+            (side for each in tensors.values() for side in each.shape), default=0
+        )
+        if layers > len(tensors) or (layers > 1 and width > widest):
+            raise InvalidInput(
+                f"the model file describes {layers} layers of width {width}; expected "
+                f"at most the {len(tensors)} weights it holds, of at most {widest} "
+                "columns."
+            )
+        # On paper first: what a description claims takes no memory there.
+        with torch.device("meta"):
+            claimed = choices.build(*sizes).to(dtype)
+        forms = forms_of(claimed.state_dict())
+        present = {name: each for name, each in tensors.items() if name in forms}
+        check_tensors(present, forms, where)
+    with torch.random.fork_rng(devices=[]):
+        network = choices.build(*sizes).to(dtype)
+        if get_ready is not None:
+            get_ready(network)
+    check_tensors(tensors, forms_of(network.state_dict()), where)
+    network.load_state_dict(tensors)
+    return network
+
+
+def _scorer_from(
+    parts: Parts,
+    facts: ModelFacts,
+    estimator: GraphClassifier,
+    network: Backbone,
+    backbone: type | nn.Module | None,
+) -> Scorer | None:
+    if facts.scorer is None:
+        return None
+    if facts.choice is not None:
+        candidate = facts.choice.chosen.candidate
+        estimator = _estimator_from(candidate, facts.choice.parameters, backbone)
+    if not isinstance(estimator, Amortised):
+        raise InvalidInput(
+            f"{escaped(parts.where)} is said to score new edges with "
+            f"{type(estimator).__name__}; expected Amortised, which alone does."
+        )
+    guess = estimator.guess_network()
+    return Scorer.from_state(
+        facts.scorer,
+        parts,
+        network,
+        estimator.make_structure(),
+        lambda weights: _stored_network(guess, facts, weights, parts.where),
+        num_features=facts.num_features,
+        num_edges=None if isinstance(facts.graph, str) else facts.graph.num_edges,
+        dtype=facts.torch_dtype,
+    )
+
+
+def _mapped(
+    path: Path, facts: ModelFacts, network: Backbone, scorer: Scorer | None
+) -> NDArray[Any] | None:
+    """What single entries have, once all of it is known to be numbers."""
+    form = strength_form(facts.num_layers, facts.own or 0, facts.torch_dtype, network)
+    if facts.own is None:
+        return None
+    if scorer is not None and form.shape[:-1] != scorer.structure.output.shape[:-2]:
+        raise InvalidInput(
+            f"{escaped(str(path))} is said to hold {list(form.shape)}; expected as "
+            "many layers as the function that scores edges has."
+        )
+    found = open_array(path, np.dtype(facts.dtype), form.shape)
+    for begin in range(0, facts.own, _PIECE):
+        if not np.isfinite(found[..., begin : begin + _PIECE]).all():
+            raise InvalidInput(
+                f"{escaped(str(path))} is not all finite; expected numbers."
+            )
+        release(found)
+    return found

@@ -1,0 +1,232 @@
+"""What files say of a fitted model, and how its parts take their tensors from them.
+
+Nothing is believed: every tensor has to be of the form that follows from what the
+description says, and is taken once.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from gsebo.errors import InvalidInput, escaped
+from gsebo.files import Form, check_tensors
+from gsebo.graph import CanonicalGraph, Propagation, Topology
+from gsebo.graph.node_match import NodeKeys
+from gsebo.model.known import edges_of
+from gsebo.nn import Backbone
+from gsebo.schema import Count, Name, Record, Sha256, Size
+from gsebo.training import Member
+
+Tensors = dict[str, Tensor]
+Forms = dict[str, Form]
+WEIGHT = "weight:"
+"""What the names of a network's weights begin with."""
+
+
+@final
+class Parts:
+    """The tensors of a file, from which one part after the other is taken.
+
+    Args:
+        tensors: All of them, by name.
+        where: What they belong to, for messages.
+    """
+
+    def __init__(self, tensors: Tensors, where: str) -> None:
+        self._left = dict(tensors)
+        self.where = where
+
+    def take(self, forms: Mapping[str, Form], prefix: str = "") -> Tensors:
+        """Take tensors of these forms; the prefix is part of their names in the file.
+
+        Raises:
+            InvalidInput: One is not there, or of another form.
+        """
+        found = {
+            name: self._left.pop(prefix + name)
+            for name in forms
+            if prefix + name in self._left
+        }
+        check_tensors(under(prefix, found), under(prefix, forms), self.where)
+        return found
+
+    def take_all(self, prefix: str) -> Tensors:
+        """Take whatever is called so, to be checked by who takes it."""
+        return {
+            name.removeprefix(prefix): self._left.pop(name)
+            for name in list(self._left)
+            if name.startswith(prefix)
+        }
+
+    def require_nothing_else(self) -> None:
+        """Raise if the file holds what belongs to no part."""
+        check_tensors(self._left, {}, self.where)
+
+    def misfit(self, reason: str) -> InvalidInput:
+        """What is raised for tensors that contradict each other."""
+        return InvalidInput(
+            f"{escaped(self.where)} does not fit its own description: {reason}."
+        )
+
+
+def under(prefix: str, named: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with longer names: those of one part of a file."""
+    return {prefix + name: each for name, each in named.items()}
+
+
+def forms_of(tensors: Mapping[str, Tensor]) -> Forms:
+    """The forms of tensors that are there; what is still to be made has none."""
+    return {
+        name: Form(tensor.dtype, tuple(tensor.shape))
+        for name, tensor in tensors.items()
+        if not is_lazy(tensor)
+    }
+
+
+def weight_forms(network: nn.Module) -> Forms:
+    """Forms of the weights of a network that are trained, by name."""
+    named = network.named_parameters()
+    return forms_of({name: weight for name, weight in named if weight.requires_grad})
+
+
+def num_layers(strengths: Any) -> int:
+    """Layers with strengths of their own; 0 where all share them."""
+    return 0 if strengths is None or strengths.ndim == 1 else len(strengths)
+
+
+def strength_form(
+    layers: int, entries: int, dtype: torch.dtype, network: Backbone
+) -> Form:
+    """The form of strengths that were learned, for each layer or for all at once."""
+    if layers not in (0, network.num_propagations):
+        raise InvalidInput(
+            f"the model file describes strengths of {layers} layers; expected "
+            f"{network.num_propagations}, as the network has, or 0 for all."
+        )
+    return Form(dtype, (layers, entries) if layers else (entries,))
+
+
+class GraphFacts(Record, frozen=True, kw_only=True):
+    """A graph of a fit that the model holds."""
+
+    num_nodes: Count
+    num_edges: Size  # Each once and without self-loops.
+    num_given_edges: Size  # As the user gave them.
+    row_hashes: bool  # Whether nodes are known by their features,
+    node_ids: bool  # and by names of the user.
+
+    @classmethod
+    def of(cls, graph: CanonicalGraph, nodes: NodeKeys) -> tuple["GraphFacts", Tensors]:
+        """What is said of a graph, and its tensors."""
+        named = {"node_hash": nodes.row_hash, "node_id": nodes.node_id}
+        tensors = {"edge_index": graph.edge_index, "entry_of_edge": graph.entry_of_edge}
+        tensors |= {name: each for name, each in named.items() if each is not None}
+        facts = cls(
+            num_nodes=graph.num_nodes,
+            num_edges=graph.num_edges,
+            num_given_edges=graph.entry_of_edge.numel(),
+            row_hashes="node_hash" in tensors,
+            node_ids="node_id" in tensors,
+        )
+        return facts, tensors
+
+    def take(self, parts: Parts) -> tuple[CanonicalGraph, NodeKeys]:
+        """Take the graph, and what its nodes are known by, from a file."""
+        nodes, edges = self.num_nodes, self.num_edges
+        given, each = self.num_given_edges, Form(torch.int64, (nodes,))
+        forms = {
+            "edge_index": Form(torch.int64, (2, edges), low=0, high=nodes),
+            "entry_of_edge": Form(torch.int64, (given,), low=0, high=edges + nodes),
+        }
+        keys = {"node_hash": self.row_hashes, "node_id": self.node_ids}
+        forms |= {name: each for name, there in keys.items() if there}
+        found = parts.take(forms)
+        ends, names = found["edge_index"], found.get("node_id")
+        places = ends[1] * nodes + ends[0]
+        if bool((places.diff() <= 0).any()) or bool((ends[0] == ends[1]).any()):
+            raise parts.misfit(
+                "its edges are not in order; expected each once, without self-loops"
+            )
+        if names is not None and torch.unique(names).numel() < nodes:
+            raise parts.misfit("two nodes have one node_id; expected another for each")
+        graph = CanonicalGraph(nodes, ends, found["entry_of_edge"])
+        return graph, NodeKeys(nodes, found.get("node_hash"), names)
+
+
+class MemberFacts(Record, frozen=True, kw_only=True):
+    """One of several networks whose mean predicts."""
+
+    num_edges: Size  # Of its own graph.
+    num_layers: Size
+    weights: bool  # Whether it has weights of its own.
+
+    @classmethod
+    def of(cls, member: Member) -> tuple["MemberFacts", Tensors]:
+        """What is said of a member, and its tensors."""
+        (pattern, strengths), weights = member
+        edges, named = edges_of(pattern), under(WEIGHT, weights or {})
+        facts = cls(
+            num_edges=edges.shape[1],
+            num_layers=num_layers(strengths),
+            weights=bool(weights),
+        )
+        return facts, {"edges": edges, "strengths": strengths, **named}
+
+    def take(
+        self,
+        parts: Parts,
+        prefix: str,
+        num_nodes: int,
+        dtype: torch.dtype,
+        network: Backbone,
+    ) -> Member:
+        """Take the member from a file."""
+        loops, edges = network.self_loops, self.num_edges
+        entries = edges + (num_nodes if loops else 0)
+        forms = {
+            "edges": Form(torch.int64, (2, edges), low=0, high=num_nodes),
+            "strengths": strength_form(self.num_layers, entries, dtype, network),
+        }
+        found, weights = parts.take(forms, prefix), None
+        if self.weights:
+            weights = parts.take(weight_forms(network), prefix + WEIGHT)
+        topology = Topology.from_edges(
+            found["edges"], num_nodes, self_loops=loops, device="cpu"
+        )
+        if topology.num_edges != edges:
+            raise parts.misfit(
+                f"edges of {prefix.removesuffix(':')} are there twice, or self-loops; "
+                "expected each once"
+            )
+        return Member(Propagation(topology.pattern, found["strengths"]), weights)
+
+
+class ScorerFacts(Record, frozen=True, kw_only=True):
+    """A function that scores edges."""
+
+    centred: bool  # Whether the features of the fit were dense, and have a centre.
+    features_only: bool  # Whether it looks at predictions from features alone,
+    first: bool  # and at those of a first network.
+
+
+class FittedFacts(Record, frozen=True, kw_only=True):
+    """What files say of a fitted model."""
+
+    dtype: Literal["float32", "float64"]
+    num_features: Count
+    num_classes: Count
+    graph: GraphFacts | Sha256  # That of the fit, or only its checksum.
+    learned: bool
+    num_layers: Size  # Layers with strengths of their own; 0 where all share them.
+    own: Count | None  # Entries with numbers of their own of a graph that is not held.
+    members: list[MemberFacts]
+    scorer: ScorerFacts | None
+    preparation: Name | None
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """Type of the numbers that were learned."""
+        return torch.float64 if self.dtype == "float64" else torch.float32
