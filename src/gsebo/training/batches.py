@@ -47,7 +47,7 @@ Nodes = NDArray[np.int64]
 StateOf = Callable[[NodeClassification], Predictions | None]
 """What the structure sees on a batch, before anything is learned in the step."""
 
-# MiniBatches of the outer loss are numbered from here: their draws are others than those of
+# Batches of the outer loss are numbered from here: their draws are others than those of
 # the inner steps.
 _OUTER = 2**40
 # Dropout of the second batch of a step is not that of the first.
@@ -108,7 +108,7 @@ class BatchedGraph:
         return -(-self.sampler.batches_in_pass(nodes) // self.batches_per_step)
 
     def cover(self, nodes: Nodes) -> Iterator[Covering]:
-        """MiniBatches whose seeds are these nodes, each once, with their losses."""
+        """Batches whose seeds are these nodes, each once, with their losses."""
 
         def covering(batch: Batch) -> Covering:
             part = self._part(batch)
@@ -278,7 +278,7 @@ class Plan:
 
 @final
 class MiniBatches(Source):
-    """MiniBatches of a graph as what networks learn on.
+    """Batches of a graph as what networks learn on.
 
     Of many nodes, some that are evenly spread are evaluated. What each entry has of its
     own is kept in ``table``.
