@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gsebo.graph import Topology
-from gsebo.graph.arrays import CanonicalGraph, CSRArrays, GraphArrays
+from gsebo.graph.arrays import CSRArrays, GraphArrays
 from gsebo.graph.chunks import Chunk, StrengthsOf
+from gsebo.graph.topology import CanonicalGraph
 from gsebo.model.layerwise import GraphOnDisk
 from gsebo.nn import Backbone, make_backbone
 from gsebo.sparse import SparseFeatures

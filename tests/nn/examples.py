@@ -8,7 +8,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gsebo.graph import Topology
-from gsebo.graph.arrays import canonicalise
+from gsebo.graph.topology import canonicalise
 from gsebo.methods.baselines.magna import MAGNANet
 from gsebo.nn.base import Backbone, Features
 from gsebo.nn.gat import GAT

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gsebo.graph import Topology
-from gsebo.graph.arrays import CanonicalGraph, canonicalise
+from gsebo.graph.topology import CanonicalGraph, canonicalise
 from gsebo.structure import GraphContext
 
 examples = settings(deadline=None, max_examples=60)

@@ -11,7 +11,7 @@ from torch.func import functional_call
 
 from gsebo.errors import InvalidInput
 from gsebo.graph import Topology
-from gsebo.graph.arrays import CanonicalGraph
+from gsebo.graph.topology import CanonicalGraph
 from gsebo.nn import make_backbone
 from gsebo.structure import AmortisedStrength, GraphContext
 from gsebo.structure.evidence import EVIDENCE

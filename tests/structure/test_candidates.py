@@ -20,7 +20,7 @@ from sklearn.preprocessing import normalize
 from torch import Tensor
 
 from gsebo.errors import InvalidInput
-from gsebo.graph.arrays import CanonicalGraph
+from gsebo.graph.topology import CanonicalGraph
 from gsebo.sparse import SparseFeatures, make_features
 from gsebo.structure import candidates
 from gsebo.structure.candidates import candidate_edges

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gsebo.graph import Topology
-from gsebo.graph.arrays import CanonicalGraph
+from gsebo.graph.topology import CanonicalGraph
 from gsebo.methods.baselines.dropedge import EdgeDrop
 from gsebo.sparse import Noise
 

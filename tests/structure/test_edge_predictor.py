@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from gsebo.graph import Propagation, Topology
-from gsebo.graph.arrays import CanonicalGraph
+from gsebo.graph.topology import CanonicalGraph
 from gsebo.methods.baselines.gaug_o import (
     EdgePredictor,
     edge_probabilities,

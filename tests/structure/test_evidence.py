@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from gsebo.graph.arrays import CanonicalGraph
+from gsebo.graph.topology import CanonicalGraph
 from gsebo.sparse import Pattern, SparseFeatures
 from gsebo.structure.evidence import (
     EVIDENCE,

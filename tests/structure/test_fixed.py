@@ -2,7 +2,7 @@ import torch
 from hypothesis import given
 
 from gsebo.graph import Topology
-from gsebo.graph.arrays import CanonicalGraph
+from gsebo.graph.topology import CanonicalGraph
 from gsebo.structure import (
     STRUCTURES,
     AmortisedStrength,

@@ -12,8 +12,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gsebo.data.datasets.load import load
-from gsebo.graph.arrays import CanonicalGraph, GraphArrays
+from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.chunks import features_of
+from gsebo.graph.topology import CanonicalGraph
 from gsebo.sparse import Pattern, SparseFeatures
 from gsebo.structure.evidence import (
     EVIDENCE,

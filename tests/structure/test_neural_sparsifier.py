@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from gsebo.graph import Topology
-from gsebo.graph.arrays import CanonicalGraph
+from gsebo.graph.topology import CanonicalGraph
 from gsebo.methods.baselines.neuralsparse import (
     NeighbourScorer,
     gumbel_noise,

@@ -2,7 +2,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from gsebo.graph.arrays import CanonicalGraph
+from gsebo.graph.topology import CanonicalGraph
 from gsebo.methods.baselines.pairs import PairMatrix
 
 from .graphs import examples, graphs

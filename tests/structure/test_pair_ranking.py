@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gsebo.graph.arrays import CanonicalGraph
+from gsebo.graph.topology import CanonicalGraph
 from gsebo.methods.baselines.pairs import (
     highest_unlinked_pairs,
     linked_pairs,

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from gsebo.graph import Topology
-from gsebo.graph.arrays import CanonicalGraph
+from gsebo.graph.topology import CanonicalGraph
 from gsebo.methods.baselines.ptdnet import top_singular_values
 from gsebo.sparse import Pattern
 

@@ -12,7 +12,7 @@ from torch.func import functional_call
 from torch.nn.functional import binary_cross_entropy_with_logits, elu
 
 from gsebo.graph import Propagation, Topology
-from gsebo.graph.arrays import CanonicalGraph
+from gsebo.graph.topology import CanonicalGraph
 from gsebo.methods.baselines.gaug_m import (
     Embedding,
     GraphEncoder,

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from gsebo.errors import InvalidInput
 from gsebo.files import Form
-from gsebo.graph.arrays import canonicalise
 from gsebo.graph.features import csr_tensor, normalise_rows
 from gsebo.graph.graph import Graph
+from gsebo.graph.topology import canonicalise
 from gsebo.lookup import lookup
 
 # Below this share of non-zeros a matrix stays sparse: no mean is subtracted from it.

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 from gsebo.lazy import make_lazy
 
 if TYPE_CHECKING:
-    from gsebo.graph.arrays import CanonicalGraph as CanonicalGraph
-    from gsebo.graph.arrays import canonicalise as canonicalise
     from gsebo.graph.features import normalise_rows as normalise_rows
     from gsebo.graph.graph import Graph as Graph
     from gsebo.graph.graph import as_graph as as_graph
+    from gsebo.graph.topology import CanonicalGraph as CanonicalGraph
     from gsebo.graph.topology import Propagation as Propagation
     from gsebo.graph.topology import Topology as Topology
+    from gsebo.graph.topology import canonicalise as canonicalise
 
 make_lazy(__name__)

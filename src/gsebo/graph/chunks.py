@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gsebo.graph.arrays import CanonicalGraph, CSRArrays, GraphArrays
+from gsebo.graph.arrays import CSRArrays, GraphArrays
 from gsebo.graph.mapped import gather_rows
-from gsebo.graph.topology import Topology
+from gsebo.graph.topology import CanonicalGraph, Topology
 from gsebo.sparse.operators import SparseFeatures, features_as_stored
 from gsebo.sparse.pattern import sorted_pattern
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gsebo.errors import InvalidInput
-from gsebo.graph.arrays import CanonicalGraph
 from gsebo.graph.features import features_to_csr, take_rows
 from gsebo.graph.graph import Graph
+from gsebo.graph.topology import CanonicalGraph
 
 Words = NDArray[np.uint64]
 

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gsebo.graph import Topology
-from gsebo.graph.arrays import CanonicalGraph, GraphArrays
+from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.chunks import features_of
+from gsebo.graph.topology import CanonicalGraph
 from gsebo.nn.base import Backbone, Features
 from gsebo.sparse import Pattern, row_sum
 from gsebo.sparse.pattern import sorted_pattern

@@ -57,7 +57,7 @@ from gsebo.training.batches import (
     train_fresh,
     train_on_one_batch,
 )
-from gsebo.training.networks import FeaturesOnly, Source, StateAt, seen_state
+from gsebo.training.networks import FeaturesOnly, StateAt, TrainingGraph, seen_state
 from gsebo.training.tape_derivatives import FLAT
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class AmortisedFit(ABC):
     backbone: Backbone
     alone: Backbone
     structure: AmortisedStrength
-    source: Source
+    source: TrainingGraph
     stop_nodes: Tensor
     labelled: Tensor
     folds: LabelParts

@@ -9,7 +9,7 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from gsebo.errors import InvalidInput
-from gsebo.graph.arrays import CanonicalGraph
+from gsebo.graph.topology import CanonicalGraph
 from gsebo.sparse import Pattern, SparseFeatures
 from gsebo.sparse.operators import unit_rows
 from gsebo.structure.evidence import entry_products

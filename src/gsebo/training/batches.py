@@ -36,7 +36,7 @@ from gsebo.nn.base import Backbone
 from gsebo.sparse import Pattern
 from gsebo.structure.base import BatchContext, BatchedStructure, Predictions
 from gsebo.training.history import Progress
-from gsebo.training.networks import Division, Source, StateAt
+from gsebo.training.networks import Division, StateAt, TrainingGraph
 from gsebo.training.outer_step import Found, OuterStep
 from gsebo.training.problem import NodeClassification
 from gsebo.training.step_problem import StepProblem, Weighted
@@ -277,7 +277,7 @@ class Plan:
 
 
 @final
-class MiniBatches(Source):
+class MiniBatches(TrainingGraph):
     """Batches of a graph as what networks learn on.
 
     Of many nodes, some that are evenly spread are evaluated. What each entry has of its

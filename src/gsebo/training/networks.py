@@ -115,7 +115,7 @@ def seen_state(
     return first, seen.scores(weights, outer).softmax(-1)
 
 
-class Source(ABC):
+class TrainingGraph(ABC):
     """What networks learn on: a whole graph, or batches of one.
 
     Attributes:
@@ -154,13 +154,13 @@ class Source(ABC):
     def changed_edges(self, outer: Tree, runs: int) -> tuple[Tensor, Tensor]:
         """As :meth:`~gsebo.training.turns.Trainable.changed_edges`."""
 
-    def as_given(self) -> Source:
+    def as_given(self) -> TrainingGraph:
         """The same with the strengths as they were before anything was learned."""
         return self
 
 
 @final
-class FullBatch(Source):
+class FullBatch(TrainingGraph):
     """All of a graph at once; ``base`` says which nodes are shown as training nodes."""
 
     def __init__(self, base: NodeClassification) -> None:
@@ -229,7 +229,7 @@ class Networks:
 
     def __init__(
         self,
-        source: Source,
+        source: TrainingGraph,
         division: Division,
         features_only: Sequence[FeaturesOnly] | None = None,
         *,

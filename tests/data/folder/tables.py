@@ -9,7 +9,7 @@ import torch
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 
-from gsebo.graph.arrays import canonicalise
+from gsebo.graph.topology import canonicalise
 
 Rows = list[tuple[int, int]]
 

@@ -38,9 +38,10 @@ from gsebo.data.formats.manifest import (
 from gsebo.data.formats.npy_stream import NpyWriter, map_array, sha256_of_array
 from gsebo.data.validate import MASKS, require_graph, sized, validate
 from gsebo.errors import InvalidInput, escaped
-from gsebo.graph.arrays import Array, CSRArrays, GraphArrays, canonicalise
+from gsebo.graph.arrays import Array, CSRArrays, GraphArrays
 from gsebo.graph.features import LARGEST_DENSE, csr_tensor, whole_numbers
 from gsebo.graph.graph import Graph, GraphLike, as_graph
+from gsebo.graph.topology import canonicalise
 from gsebo.memory import require_memory
 from gsebo.version import __version__
 
