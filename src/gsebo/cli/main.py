@@ -21,7 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from gsebo.cli.output import messages
 from gsebo.code_paths import fix_code_paths, set_reproducible
-from gsebo.data.datasets.locate import cache_folder
+from gsebo.data.datasets.registry import cache_folder
 from gsebo.errors import InvalidInput, escaped
 from gsebo.lazy import imported
 from gsebo.version import __version__

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from gsebo.data.datasets.load import download_dataset as download_dataset
     from gsebo.data.datasets.load import load as load
     from gsebo.data.datasets.load import verify as verify
-    from gsebo.data.datasets.locate import locate as locate
     from gsebo.data.datasets.registry import DATASETS as DATASETS
     from gsebo.data.datasets.registry import FORMATS as FORMATS
     from gsebo.data.datasets.registry import GENERATED as GENERATED
     from gsebo.data.datasets.registry import DatasetInfo as DatasetInfo
+    from gsebo.data.datasets.registry import locate as locate
     from gsebo.data.formats.folder import is_graph_folder as is_graph_folder
     from gsebo.data.formats.npz import load_npz as load_npz
     from gsebo.data.formats.npz import save_npz as save_npz

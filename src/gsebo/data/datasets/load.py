@@ -11,14 +11,16 @@ from urllib.request import urlopen
 
 import numpy as np
 
-from gsebo.data.datasets.locate import Where, cache_folder, locate
 from gsebo.data.datasets.registry import (
     DATASETS,
     FORMATS,
     GENERATED,
     DatasetInfo,
     RawFile,
+    Where,
+    cache_folder,
     is_graph_path,
+    locate,
 )
 from gsebo.data.formats.folder import GraphFolder, is_graph_folder
 from gsebo.data.formats.npz import MASK_TABLES, load_npz, save_npz
@@ -34,9 +36,6 @@ def content_digest(data: Graph) -> str:
 
     It does not depend on how the features are stored, on the width of integers, on
     ``meta`` or on the archive around the arrays.
-
-    Raises:
-        InvalidInput: A part of it is not what a graph consists of.
     """
     features = features_to_csr(data.x)
     arrays = {
@@ -65,10 +64,6 @@ def download_dataset(name: str) -> Path:
 
     Raw files are checked against their published size and sha256, the finished graph
     against its digest; nothing is kept unless everything is right.
-
-    Raises:
-        InvalidInput: The dataset has no download, or a file could not be fetched or is
-            not the published one.
     """
     info = lookup("dataset", name, DATASETS)
     if info.convert is None:
@@ -80,7 +75,18 @@ def download_dataset(name: str) -> Path:
     graph = info.convert(files)
     if content_digest(graph) != info.digest:
         raise InvalidInput(f"{info.name} was converted to another graph than expected.")
-    return _store(graph, info)
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(
+            f"cannot make the cache folder {folder}: expected to be allowed to; "
+            "GSEBO_CACHE names another."
+        ) from error
+    path = folder / f"{info.name}.npz"
+    meta = {"name": info.name, "source": info.source, "licence": info.licence}
+    save_npz(graph, path, meta)
+    return path
 
 
 def open_url(url: str) -> Any:
@@ -104,21 +110,6 @@ def _fetch(raw: RawFile, name: str) -> bytes:
             f"{_WAY_OUT.format(name=name)}"
         )
     return payload
-
-
-def _store(graph: Graph, info: DatasetInfo) -> Path:
-    folder = cache_folder()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInput(
-            f"cannot make the cache folder {folder}: expected to be allowed to; "
-            "GSEBO_CACHE names another."
-        ) from error
-    path = folder / f"{info.name}.npz"
-    meta = {"name": info.name, "source": info.source, "licence": info.licence}
-    save_npz(graph, path, meta)
-    return path
 
 
 def load(
@@ -185,15 +176,7 @@ load_data = load
 
 @dataclass(frozen=True)
 class Verification:
-    """Whether a dataset on this machine is the published one.
-
-    Attributes:
-        name: The dataset.
-        where: In which place it was found, or "absent".
-        path: Its file.
-        ok: Whether it is there, readable and the published graph.
-        message: One sentence for a person.
-    """
+    """Whether a dataset on this machine is there, readable and the published one."""
 
     name: str
     where: Where
@@ -206,16 +189,14 @@ def verify(name: str, *, data_dir: str | PathLike[str] | None = None) -> Verific
     """Compare the digest of a dataset's content with the published graph's."""
     info = lookup("dataset", name, DATASETS)
     where, path = locate(info.name, data_dir)
-    if where == "absent":
-        return Verification(info.name, where, path, False, "not on this machine.")
-    try:
-        found = content_digest(load_npz(path))
-    except InvalidInput as error:
-        return Verification(info.name, where, path, False, str(error))
-    if found != info.digest:
-        message = f"{path} holds another graph than the published {info.name}."
-        return Verification(info.name, where, path, False, message)
-    return Verification(info.name, where, path, True, "as published.")
+    ok, message = False, "not on this machine."
+    if where != "absent":
+        try:
+            ok = content_digest(load_npz(path)) == info.digest
+            message = f"{path} holds another graph than the published {info.name}."
+        except InvalidInput as error:
+            message = str(error)
+    return Verification(info.name, where, path, ok, "as published." if ok else message)
 
 
 def _path_of(

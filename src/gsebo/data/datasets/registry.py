@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from functools import cache
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from gsebo.errors import InvalidInput
 from gsebo.lazy import Registry, imported
-from gsebo.lookup import normalise, own_name
+from gsebo.lookup import lookup, normalise, own_name
 
 if TYPE_CHECKING:
     from gsebo.graph.graph import Graph
 
+Where = Literal["data_dir", "cache", "embedded", "absent"]
 _Converter = Callable[[Mapping[str, bytes]], "Graph"]
+
+_EMBEDDED = Path(__file__).parent / "embedded"
 
 
 @dataclass(frozen=True)
@@ -255,3 +258,45 @@ def is_graph_path(name_or_path: str | PathLike[str]) -> bool:
         or any(separator in name_or_path for separator in separators)
         or os.path.isfile(name_or_path)
     )
+
+
+def locate(
+    name: str, data_dir: str | PathLike[str] | None = None
+) -> tuple[Where, Path]:
+    """Find the file of a dataset: given folder, user's cache, inside the package.
+
+    The given folder is by default that of the environment's ``GSEBO_DATA``. The path of
+    an absent one is its place in the cache.
+    """
+    file = f"{lookup('dataset', name, DATASETS).name}.npz"
+    places: list[tuple[Where, Path]] = [
+        ("cache", cache_folder() / file),
+        ("embedded", _EMBEDDED / file),
+    ]
+    folder = _given_folder(data_dir)
+    if folder is not None:
+        places.insert(0, ("data_dir", folder / file))
+    for where, path in places:
+        if os.path.isfile(path):
+            return where, path
+    return "absent", cache_folder() / file
+
+
+def cache_folder() -> Path:
+    """Return the folder for downloads: ``GSEBO_CACHE`` or the user's usual cache."""
+    own = os.environ.get("GSEBO_CACHE")
+    if own:
+        return Path(os.path.expanduser(own))
+    usual = os.environ.get("XDG_CACHE_HOME")
+    return (Path(usual) if usual else Path.home() / ".cache") / "gsebo"
+
+
+def _given_folder(data_dir: str | PathLike[str] | None) -> Path | None:
+    given = os.environ.get("GSEBO_DATA") if data_dir is None else os.fspath(data_dir)
+    if not given:
+        return None
+    folder = Path(os.path.expanduser(given))
+    if not os.path.isdir(folder):
+        origin = "GSEBO_DATA" if data_dir is None else "data_dir"
+        raise InvalidInput(f"{origin} is {given!r:.200}: expected an existing folder.")
+    return folder

@@ -10,7 +10,6 @@ Whatever is wrong with the cache, files are just read again.
 """
 
 import hashlib
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -20,7 +19,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from gsebo.data.datasets.locate import cache_folder
+from gsebo.data.datasets.registry import cache_folder
 from gsebo.data.formats.manifest import MANIFEST, Manifest
 from gsebo.data.formats.npy_stream import Array, NpyReader, map_array
 from gsebo.data.validate import MASKS
@@ -149,39 +148,24 @@ class CheckedFiles:
         Nothing depends on it: who waits for too long, or cannot tell the others, reads
         all the same.
         """
-        lock = None
-        if self._is_large and os.name == "posix":
-            with suppress(*_UNUSABLE):
-                path = _place(self._key(rule)).with_suffix(".lock")
-                path.parent.mkdir(parents=True, exist_ok=True)
-                lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o666)
-        if lock is None:
-            yield
-            return
-        try:
-            self._wait_for(lock, rule)
-            yield
-        finally:
-            with suppress(OSError):
-                path.unlink(missing_ok=True)
-            # With it goes the lock, as it does when a process is killed.
-            os.close(lock)
+        with ExitStack() as stack:
+            if self._is_large:
+                from filelock import FileLock
 
-    def _wait_for(self, lock: int, rule: str) -> None:
-        import fcntl
+                size = sum(state.size for state in self._states)
+                # A lock that it has waited for too long is an OSError too.
+                with suppress(*_UNUSABLE):
+                    path = _place(self._key(rule)).with_suffix(".lock")
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    lock = FileLock(path, timeout=_PATIENCE + size / _SLOWEST)
+                    stack.enter_context(lock.acquire(poll_interval=_POLL))
+                    stack.callback(_remove, path)
+            yield
 
-        size = sum(state.size for state in self._states)
-        until = time.monotonic() + _PATIENCE + size / _SLOWEST
-        while time.monotonic() < until and not self._known(rule):
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                time.sleep(_POLL)
-            except OSError:
-                # A file system without locks.
-                return
-            else:
-                return
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 def _place(key: str) -> Path:
