@@ -55,7 +55,6 @@ def visible_part(data: GraphLike) -> Any:
 
 
 Nodes = NDArray[np.int64]
-Split = tuple[Nodes, Nodes, Nodes]
 
 _ROW_BY_SEED = "seed"
 _LONGEST_NAME = 100
@@ -131,10 +130,17 @@ def _from_file(data: Graph, detail: str, seed: int) -> Graph:
     for key in keys:
         if not _is_mask(data[key], 2):
             raise InvalidInput(f"{key} is no table: expected bool [splits, nodes].")
-    row = _row(detail, seed, min(len(data[key]) for key in keys))
+    rows = min(len(data[key]) for key in keys)
+    if rows and normalise(detail) == _ROW_BY_SEED:
+        detail = str(seed % rows)
+    if not (detail.isascii() and detail.isdigit() and int(detail) < rows):
+        raise InvalidInput(
+            f"split 'file:{detail}' asked for, and the graph came with {rows}: "
+            f"expected a number below that, or '{_ROW_BY_SEED}'."
+        )
     split = copy(data)
     for mask, table in zip(MASKS, keys, strict=True):
-        split[mask] = data[table][row].clone()
+        split[mask] = data[table][int(detail)].clone()
     return split
 
 
@@ -152,17 +158,6 @@ def _nodes_of(data: Graph, key: str) -> Nodes:
     if not _is_mask(data[key], 1):
         raise InvalidInput(f"{key} is no mask: expected bool [nodes].")
     return np.flatnonzero(whole_numbers(data, key))
-
-
-def _row(detail: str, seed: int, num_rows: int) -> int:
-    if num_rows and normalise(detail) == _ROW_BY_SEED:
-        return seed % num_rows
-    if not (detail.isascii() and detail.isdigit() and int(detail) < num_rows):
-        raise InvalidInput(
-            f"split 'file:{detail}' asked for, and the graph came with {num_rows}: "
-            f"expected a number below that, or '{_ROW_BY_SEED}'."
-        )
-    return int(detail)
 
 
 def _planetoid(data: Graph, detail: str, seed: int) -> Graph:
@@ -184,8 +179,8 @@ def _planetoid(data: Graph, detail: str, seed: int) -> Graph:
             f"{len(rest)} nodes remain after training: expected at least "
             f"{num_val + num_test} for the planetoid split."
         )
-    parts = (chosen, rest[:num_val], rest[num_val : num_val + num_test])
-    return _with_masks(data, parts, "planetoid")
+    parts = np.split(rest[: num_val + num_test], [num_val])
+    return _with_masks(data, [chosen, *parts], "planetoid")
 
 
 def _ratio(data: Graph, detail: str, seed: int) -> Graph:
@@ -193,27 +188,23 @@ def _ratio(data: Graph, detail: str, seed: int) -> Graph:
     percentages = _percentages(detail, "ratio")
     labels = _labels(data)
     order = np.flatnonzero(labels >= 0)
-    cut = [
-        _cut(members, percentages) for members in _members_of_each_class(labels, order)
-    ]
-    train, val, test = (np.concatenate(part) for part in zip(*cut, strict=True))
-    return _with_masks(data, (train, val, test), "ratio")
+    classes = _members_of_each_class(labels, order)
+    cut = zip(*(_cut(members, percentages) for members in classes), strict=True)
+    return _with_masks(data, [np.concatenate(part) for part in cut], "ratio")
 
 
 def _random(data: Graph, detail: str, seed: int) -> Graph:
     percentages = _percentages(detail, "random")
-    generator = seeded_generator(seed)
-    order = generator.permutation(np.flatnonzero(_labels(data) >= 0))
+    order = seeded_generator(seed).permutation(np.flatnonzero(_labels(data) >= 0))
     return _with_masks(data, _cut(order, percentages), "random")
 
 
 def _halves(data: Graph, detail: str, seed: int) -> Graph:
     base = apply_split(data, detail or "file", seed)
-    nodes = _nodes_of(base, "val_mask")
-    order = seeded_generator(seed).permutation(nodes)
-    train = _nodes_of(base, "train_mask")
+    order = seeded_generator(seed).permutation(_nodes_of(base, "val_mask"))
     half = len(order) // 2
-    return _with_masks(base, (train, order[:half], order[half:]), "halves")
+    parts = [_nodes_of(base, "train_mask"), order[:half], order[half:]]
+    return _with_masks(base, parts, "halves")
 
 
 def _seen(data: Graph, detail: str, seed: int, kind: str = "seen") -> Graph:
@@ -257,15 +248,13 @@ _SPLITS: dict[str, Callable[[Graph, str, int], Graph]] = {
 _DRAWN = {"planetoid", "random", "halves", "seen", "unseen"}
 
 
-def _cut(nodes: Nodes, percentages: tuple[int, int, int]) -> Split:
+def _cut(nodes: Nodes, percentages: list[int]) -> list[Nodes]:
     """Cut nodes at the running sums of the percentages, each rounded down.
 
     Rounding the running sums, not the parts, is what reproduces the published split
     of the Terrorist graph.
     """
-    ends = np.cumsum(percentages) * len(nodes) // 100
-    train, val, test, _ = np.split(nodes, ends)
-    return train, val, test
+    return np.split(nodes, np.cumsum(percentages) * len(nodes) // 100)[:3]
 
 
 def _members_of_each_class(labels: Nodes, order: Nodes) -> list[Nodes]:
@@ -290,7 +279,7 @@ def _labels(data: Graph) -> Nodes:
     return np.asarray(labels, dtype=np.int64)
 
 
-def _with_masks(data: Graph, parts: Split, name: str) -> Graph:
+def _with_masks(data: Graph, parts: list[Nodes], name: str) -> Graph:
     """Return a shallow copy of a graph whose masks hold the three sets of nodes."""
     num_nodes = len(_labels(data))
     if max((int(nodes.max()) for nodes in parts if len(nodes)), default=0) >= num_nodes:
@@ -312,7 +301,7 @@ def _with_masks(data: Graph, parts: Split, name: str) -> Graph:
     return split
 
 
-def _percentages(detail: str, kind: str) -> tuple[int, int, int]:
+def _percentages(detail: str, kind: str) -> list[int]:
     numbers = _numbers(detail or "10/20/70", kind)
     if sum(numbers) > 100:
         raise InvalidInput(
@@ -321,15 +310,14 @@ def _percentages(detail: str, kind: str) -> tuple[int, int, int]:
     return numbers
 
 
-def _numbers(detail: str, kind: str) -> tuple[int, int, int]:
+def _numbers(detail: str, kind: str) -> list[int]:
     parts = detail.split("/")
     if len(parts) != 3:
         raise InvalidInput(
             f"split '{kind}:{detail}' asked for: expected three numbers as in "
             f"'{kind}:10/20/70'."
         )
-    train, val, test = (_whole_number(part, kind) for part in parts)
-    return train, val, test
+    return [_whole_number(part, kind) for part in parts]
 
 
 def _whole_number(text: str, kind: str) -> int:
