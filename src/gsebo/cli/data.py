@@ -265,7 +265,6 @@ def _check_inputs(graph: str | None, edges: Path | None, plain: bool) -> None:
 
 
 def _with_masks(data: "Graph", split: str | None, seed: int) -> "Graph":
-    """A graph with the split that was asked for."""
     from gsebo.data import apply_split
 
     if split is not None:

@@ -79,14 +79,8 @@ def compare_and_print(options: FitOptions, methods: list[str], json: bool) -> No
         own = result["test_accuracy"]
         result["difference"] = None if None in (own, reference) else own - reference
     if json:
-        print_json(
-            {
-                "dataset": experiment.name,
-                "backbone": results[0]["backbone"],
-                "seeds": options.all_seeds,
-                "results": results,
-            }
-        )
+        head = {"dataset": experiment.name, "backbone": results[0]["backbone"]}
+        print_json({**head, "seeds": options.all_seeds, "results": results})
         return
     _print_comparison(results)
 
@@ -380,7 +374,6 @@ def _structure_in_words(model: GraphClassifier) -> str:
 
 
 def _print_comparison(results: list[dict[str, Any]]) -> None:
-    """Print one row for each method."""
     first = results[0]
     number = len(first["runs"])
     seeds = f"{number} seed" + ("s" if number > 1 else "")

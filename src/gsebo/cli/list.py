@@ -93,10 +93,6 @@ def _presets() -> Rows:
     ]
 
 
-def _recipes() -> Rows:
-    return [{"name": name, "title": load_recipe(name).title} for name in recipe_names()]
-
-
 _KINDS: dict[str, Callable[[], Rows]] = {
     "methods": _methods,
     "backbones": lambda: _described(BACKBONES, "description", "paper"),
@@ -104,5 +100,7 @@ _KINDS: dict[str, Callable[[], Rows]] = {
     "hypergradients": lambda: _summaries(HYPERGRADIENTS),
     "datasets": _datasets,
     "presets": _presets,
-    "recipes": _recipes,
+    "recipes": lambda: _described(
+        {name: load_recipe(name) for name in recipe_names()}, "title"
+    ),
 }

@@ -12,6 +12,7 @@ import tempfile
 import time
 import traceback
 import warnings
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, cast, final
@@ -89,15 +90,11 @@ def _refusal_of_the_system(error: Exception) -> str | None:
     return f"the system refused {escaped(place)} ({reason}); expected it to be usable."
 
 
-def _defect_in_words(error: Exception) -> str:
-    """Say that something is wrong with the program itself; write a log."""
-    kind = escaped(str(error), longest=200) or "no message"
-    where = _write_log(error)
-    log = "no log could be written" if where is None else f"its traceback is in {where}"
-    return (
-        f"gsebo has a defect ({type(error).__name__}: {kind}); {log}. Please report it "
-        "with that file, or see it with gsebo --debug."
-    )
+def _log_folders() -> Iterator[Path]:
+    # Whatever is broken here, there still is a place for temporary files.
+    with suppress(Exception):
+        yield cache_folder() / "logs"
+    yield Path(tempfile.gettempdir())
 
 
 def _write_log(error: Exception) -> Path | None:
@@ -108,12 +105,8 @@ def _write_log(error: Exception) -> Path | None:
         lines = [f"{type(error).__name__}, whose traceback failed: {another!r}\n"]
     system = f"Python {platform.python_version()}, {platform.platform()}"
     text = f"gsebo {__version__}, {system}\n{sys.argv!r}\n\n{''.join(lines)}"
-    # Whatever is broken here, there still is a place for temporary files.
-    folders = [Path(tempfile.gettempdir())]
-    with suppress(Exception):
-        folders.insert(0, cache_folder() / "logs")
     name = f"defect-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
-    for folder in folders:
+    for folder in _log_folders():
         path = folder / f"{name}-{secrets.token_hex(4)}.log"
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
@@ -250,7 +243,6 @@ class Commands(TyperGroup):
 app = typer.Typer(
     cls=Commands,
     name="gsebo",
-    help="Learn how strongly each edge of a graph should count.",
     epilog="[bold]Example:[/bold] gsebo fit cora",
     rich_markup_mode="rich",
     add_completion=False,
@@ -306,5 +298,11 @@ def _unforeseen(error: Exception) -> int:
     if (refusal := _refusal_of_the_system(error)) is not None:
         messages.error(refusal)
         return _BAD_INPUT
-    messages.error(_defect_in_words(error))
+    kind = escaped(str(error), longest=200) or "no message"
+    where = _write_log(error)
+    log = "no log could be written" if where is None else f"its traceback is in {where}"
+    messages.error(
+        f"gsebo has a defect ({type(error).__name__}: {kind}); {log}. Please report it "
+        "with that file, or see it with gsebo --debug."
+    )
     return _DEFECT

@@ -95,12 +95,8 @@ def verify_results(
         put_in_order(store)
     reports, left = check_results(store), leftovers(store)
     if json:
-        print_json(
-            {
-                "files": [_as_json(report) for report in reports],
-                "leftovers": [str(path) for path in left],
-            }
-        )
+        files = [_as_json(report) for report in reports]
+        print_json({"files": files, "leftovers": [str(path) for path in left]})
     else:
         _print(results, reports, left)
     if left or not all(report.sound for report in reports):

@@ -263,7 +263,6 @@ def _watcher(quiet: bool) -> AbstractContextManager[RunWatcher]:
 def _say_stage(
     stage: Stage, number: int, slots: Sequence[Slot], left: float | None
 ) -> None:
-    """Say what is run, where, and for how long."""
     gpus = sum(slot.device == "cuda" for slot in slots)
     counts = {"CPU worker": len(slots) - gpus, "GPU worker": gpus}
     where = " and ".join(_count(n, what) for what, n in counts.items() if n)

@@ -10,10 +10,9 @@ import threading
 import time
 import traceback
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast, final
@@ -53,6 +52,8 @@ from gsebo.training import Checkpoint, StepRecord, Watcher
 from gsebo.version import __version__
 
 _DIGITS = 5
+_RECORDING = threading.Lock()
+Columns = dict[str, list[float]]
 
 
 @final
@@ -183,22 +184,21 @@ def execute(
 ) -> list[Result]:
     """Run trials as :func:`fit_trials` does; a failure is a result that says why."""
     begun = time.perf_counter()
-    curves: list[_CurveRecorder] = []
+    columns: Columns = {}
 
-    def watch(model: GraphClassifier, data: Graph) -> _CurveRecorder | None:
+    def watch(model: GraphClassifier, data: Graph) -> Watcher | None:
         if not trials[0].curves:
             return None
         if len(trials) > 1:
             raise ValueError("curves are recorded for one trial at a time")
         if has_unseen(data):
             raise ValueError("curves are recorded of nodes that the fit sees")
-        curves.append(_CurveRecorder(data))
-        return curves[0]
+        return partial(_record, columns, data)
 
     try:
         fitted = fit_trials(trials, device=device, data_dir=data_dir, watch=watch)
-        columns = cast(Curves, dict(curves[0].columns)) if curves else None
-        results = [_result(one, columns) for one in fitted]
+        curves = cast(Curves, columns) if columns else None
+        results = [_result(one, curves) for one in fitted]
         # Nothing is stored that could not be read again, such as a loss of NaN.
         return [Result.from_line(result.line()) for result in results]
     except Exception as error:
@@ -248,22 +248,14 @@ def _result(fitted: FittedTrial, curves: Curves | None) -> Result:
     )
 
 
-@final
-class _CurveRecorder:
-    """Watches a fit from outside: only here are test labels seen step by step."""
-
-    def __init__(self, data: Graph) -> None:
-        self.columns: dict[str, list[float]] = defaultdict(list)
-        self._data = data
-        self._lock = threading.Lock()
-
-    def __call__(self, record: StepRecord, logits: Tensor) -> None:
-        predicted = logits.detach().argmax(dim=-1).cpu()
-        tested = accuracy(predicted, self._data, "test_mask")
-        figures: dict[str, Any] = {**vars(record), "test_accuracy": tested}
-        with self._lock:
-            for name in Curves.__annotations__:
-                self.columns[name].append(round(figures[name], _DIGITS))
+def _record(columns: Columns, data: Graph, record: StepRecord, logits: Tensor) -> None:
+    """Write down a step, from outside: only here are test labels seen during a fit."""
+    predicted = logits.detach().argmax(dim=-1).cpu()
+    tested = accuracy(predicted, data, "test_mask")
+    figures: dict[str, Any] = {**vars(record), "test_accuracy": tested}
+    with _RECORDING:
+        for name in Curves.__annotations__:
+            columns.setdefault(name, []).append(round(figures[name], _DIGITS))
 
 
 def _edge_outcome(fitted: FittedTrial) -> list[EdgeGroups] | None:

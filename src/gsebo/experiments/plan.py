@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from statistics import mean
-from types import MappingProxyType
 from typing import Any, final
 
 from gsebo.data import DATASETS, NoiseSpec
@@ -95,8 +94,7 @@ def trial_parameters(
 def default_parameters(method: str) -> Mapping[str, Any]:
     """Every parameter of a method but network, device and seed, by the constructor."""
     defaults = lookup("method", method, METHODS).defaults
-    own = {name: v for name, v in defaults.items() if name not in _NOT_PARAMETERS}
-    return MappingProxyType(own)
+    return {name: v for name, v in defaults.items() if name not in _NOT_PARAMETERS}
 
 
 def places(block: TrialBlock) -> Iterator[tuple[str, str, str]]:
@@ -236,9 +234,14 @@ class Tuning:
         self, search: str, method: str, row: str, dataset: str
     ) -> list[Planned]:
         """The trials of a search for one place."""
-        if search not in self._searches:
-            self._searches[search] = _load_search(search)
-        recipe = self._searches[search]
+        recipe = self._searches.get(search) or load_recipe(search)
+        self._searches[search] = recipe
+        tuned = any(block.tuned_by is not None for block in recipe.blocks)
+        if tuned or not recipe.is_search:
+            raise InvalidInput(
+                f"the recipe {search!r} is used to tune; expected a search, with split "
+                "'halves' in all blocks, which sees no test nodes."
+            )
         found: list[Planned] = []
         for block in recipe.blocks:
             if (method, row, dataset) in places(block):
@@ -250,17 +253,6 @@ class Tuning:
                 f"{dataset}."
             )
         return found
-
-
-def _load_search(name: str) -> ExperimentRecipe:
-    recipe = load_recipe(name)
-    tuned = any(block.tuned_by is not None for block in recipe.blocks)
-    if tuned or not recipe.is_search:
-        raise InvalidInput(
-            f"the recipe {name!r} is used to tune; expected a search, with split "
-            "'halves' in all blocks, which sees no test nodes."
-        )
-    return recipe
 
 
 # --- trials of a recipe --------------------------------------------------------------

@@ -135,8 +135,6 @@ def require_few_trials(recipe: ExperimentRecipe, seeds: int | None = None) -> No
 
 
 class _RecipeFile(Record, frozen=True, kw_only=True):
-    """What the file of a recipe consists of."""
-
     title: Annotated[str, Meta(min_length=1, max_length=300)]
     about: Text = ""
     seeds: Count = 10

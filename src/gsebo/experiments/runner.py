@@ -64,11 +64,7 @@ class TrialQueue:
         return len(self._trials)
 
     def take(self, slot: Slot) -> TrialBatch | None:
-        """Take the next trial, with others that can be fitted at the same time.
-
-        Returns:
-            ``None`` where nothing is left for such a slot.
-        """
+        """Take what is left for a slot: the next trial, and those that fit with it."""
         first = self._next(slot)
         if first is None:
             return None
@@ -185,11 +181,7 @@ class Durations:
 
 
 class RunWatcher(ABC):
-    """Shows a run; takes no part in it.
-
-    ``left`` are the seconds until the end of the stage, if there is anything to judge
-    by.
-    """
+    """Shows a run; ``left`` are the seconds until the end of a stage, where known."""
 
     @abstractmethod
     def stage_begins(
@@ -261,7 +253,6 @@ class Runner:
         )
 
     def _survey(self) -> Survey:
-        """See where the recipe stands now."""
         known: Mapping[str, Result] = self.store.results()
         if self.retry_failed:
             known = {k: one for k, one in known.items() if one.ok or k in self.ran}

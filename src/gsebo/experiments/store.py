@@ -41,7 +41,6 @@ class _Mark:
 
     @classmethod
     def at(cls, path: Path, end: int) -> "_Mark":
-        """Remember the place behind some bytes of a file."""
         with path.open("rb") as file:
             inode = os.fstat(file.fileno()).st_ino
             file.seek(max(end - _TAIL, 0))
@@ -179,7 +178,6 @@ class Store:
 
 
 def _content(path: Path, begin: int = 0) -> bytes:
-    """What is in a file from some place on."""
     require_regular(path, "a file of results")
     try:
         with path.open("rb") as file:

@@ -22,10 +22,7 @@ from gsebo.methods import METHODS
 
 @dataclass(frozen=True)
 class Selection:
-    """Trials that have one of the wanted values of each key of ``--only``.
-
-    A key that is not there is not asked for.
-    """
+    """Trials that have one of the wanted values of each key that ``--only`` names."""
 
     wanted: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
@@ -122,12 +119,9 @@ def _named_lists(block: TrialBlock) -> dict[tuple[str, str], dict[Any, list[str]
 
 @dataclass(frozen=True)
 class Stage:
-    """Trials of one recipe that can be run in any order.
+    """Trials of one recipe that can be run in any order."""
 
-    The recipe is the one that was asked for, or a search that it waits for.
-    """
-
-    recipe: ExperimentRecipe
+    recipe: ExperimentRecipe  # That was asked for, or a search that it waits for.
     planned: tuple[Planned, ...]  # All trials, those with a result included.
     results: Mapping[str, Result]  # What is known, by the key of the trial.
 

@@ -28,11 +28,7 @@ _Parameters = dict[Key, Value]
 
 @dataclass(frozen=True)
 class FileReport:
-    """What a file of results is like.
-
-    Nothing of the problems, which name the lines, is ever put right without being
-    looked at.
-    """
+    """What a file of results is like."""
 
     path: Path
     lines: int  # Number of whole lines.
@@ -41,7 +37,7 @@ class FileReport:
     # Numbers of the lines that say nothing: another has what counts for the same trial.
     duplicates: tuple[int, ...]
     unfinished: bool  # Whether the last line has no end.
-    problems: tuple[str, ...]
+    problems: tuple[str, ...]  # Of lines; never put right without being looked at.
 
     @property
     def sound(self) -> bool:
