@@ -7,14 +7,21 @@ from typing import Any, final
 
 from hypothesis import strategies as st
 
+import gsebo.experiments
 from fuzz.damage import FLAT, bytes_damage, tree_damage
 from fuzz.target import Draw, Target, require
-from gsebo.experiments import Result, Store, make_survey, verify
+from gsebo.experiments import Result, Store, make_survey
 from gsebo.experiments.recipe import read_recipe, recipe_names
 from gsebo.experiments.result import Trial
-from gsebo.experiments.verify import migrated_line
+from gsebo.experiments.store import (
+    check_results,
+    migrate,
+    migrated_line,
+    put_in_order,
+    stale,
+)
 
-_RECIPES = Path(verify.__file__).parent / "recipes"
+_RECIPES = Path(gsebo.experiments.__file__).parent / "recipes"
 
 
 @final
@@ -165,7 +172,7 @@ class Results(Target):
         again = Result.from_line(result.line())
         require(again == result, "what it says when it is written again")
         require(migrated_line(fresh) == fresh, "up to date")
-        verify.stale(result)
+        stale(result)
         str(result.trial)
 
 
@@ -199,12 +206,12 @@ class Stores(Target):
         if call == "results":
             store.results()
         elif call == "verify":
-            verify.check_results(store)
+            check_results(store)
         elif call == "order":
-            verify.put_in_order(store)
-            verify.check_results(store)
+            put_in_order(store)
+            check_results(store)
         else:
-            for report in verify.migrate(store):
+            for report in migrate(store):
                 require(report.problem is not None or report.lines >= 0, "a report")
                 if report.problem is not None:
                     kept = report.path.read_bytes()

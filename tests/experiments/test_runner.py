@@ -13,7 +13,7 @@ from experiments.conftest import RunRecipe
 from experiments.small import figures, lines, write_recipe
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Result, Store, TrialBatch, execute
-from gsebo.experiments.pool import READY, WorkerFailed, serve
+from gsebo.experiments.engines import READY, WorkerFailed, serve
 
 
 def test_what_is_stored_does_not_run(
@@ -157,7 +157,7 @@ def test_a_worker_says_why_it_gives_up(
     def broken(*arguments: object) -> None:
         raise error
 
-    module = "gsebo.experiments.pool"
+    module = "gsebo.experiments.engines"
     monkeypatch.setattr(f"{module}.run_and_store", broken)
     for name in ("_end_with_parent", "prepare_process", "signal.signal"):
         monkeypatch.setattr(f"{module}.{name}", lambda *arguments: None)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.small import result, trial
-from gsebo.experiments import Result, Slot, Trial, pool
+from gsebo.experiments import Result, Slot, Trial, engines
 from gsebo.experiments.result import same_graph_for_all_seeds
 from gsebo.experiments.runner import Durations, TrialQueue, is_dense
 
@@ -127,9 +127,9 @@ def test_one_bad_seed_does_not_fail_the_others(monkeypatch: pytest.MonkeyPatch) 
         accuracy = None if error else 0.5
         return [Result(trial=t, error=error, test_accuracy=accuracy) for t in trials]
 
-    monkeypatch.setattr(pool, "execute", execute)
+    monkeypatch.setattr(engines, "execute", execute)
     some = [trial(seed) for seed in range(3)]
-    results = [one for part in pool.run_batch(some, "cpu", None) for one in part]
+    results = [one for part in engines.run_batch(some, "cpu", None) for one in part]
     assert calls == [3, 1, 1, 1]
     assert [one.ok for one in results] == [True, False, True]
     assert [one.trial for one in results] == some

@@ -15,7 +15,7 @@ from experiments.small import result, trial
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Result, Store
 from gsebo.experiments.plan import default_parameters
-from gsebo.experiments.verify import (
+from gsebo.experiments.store import (
     check_results,
     leftovers,
     migrate,
@@ -41,7 +41,8 @@ def test_whole_lines_survive_a_cut_anywhere(data: st.DataObject) -> None:
         whole = [one for one, end in zip(written, ends, strict=True) if end <= size]
         fresh = Store(Path(folder))
         assert list(fresh.results()) == [one.key for one in whole]
-        assert bool(fresh.unfinished()) is (size not in (0, *ends))
+        (last,) = [fresh.texts(path)[-1] for path in fresh.paths()]
+        assert bool(last) is (size not in (0, *ends))
 
         later = result(number)
         lost = [one for one in written if one not in whole]
@@ -266,7 +267,8 @@ def test_another_failure_is_stored_the_same_is_not(store: Store) -> None:
     assert store.append("some", [good]) == [good]
     assert store.append("some", [second]) == []
     put_in_order(store)
-    assert [line.result for line in store.lines()] == [good]
+    *lines, _ = (line for path in store.paths() for line in store.texts(path))
+    assert [Result.from_line(line) for line in lines] == [good]
 
 
 def test_a_folder_that_cannot_be_there_has_no_results(tmp_path: Path) -> None:

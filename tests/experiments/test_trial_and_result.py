@@ -6,7 +6,7 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Result, Trial
@@ -43,8 +43,8 @@ results = st.builds(
 
 @given(trials, trials)
 def test_keys_are_equal_where_trials_are(first: Trial, second: Trial) -> None:
-    same = json.dumps(first.to_json(), sort_keys=True) == json.dumps(
-        second.to_json(), sort_keys=True
+    same = json.dumps(asdict(first), sort_keys=True) == json.dumps(
+        asdict(second), sort_keys=True
     )
     assert (first.key == second.key) == same
 

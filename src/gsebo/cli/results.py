@@ -12,7 +12,7 @@ from gsebo.cli.options import Json, ResultsFolder, command_group
 from gsebo.cli.output import messages, print_json, print_table
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Result, Store, load_recipe, make_survey, recipe_names
-from gsebo.experiments.verify import (
+from gsebo.experiments.store import (
     FileReport,
     Migration,
     check_results,

@@ -14,7 +14,7 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
+from rich.table import Column, Table
 from typer import Option
 
 from gsebo import experiments
@@ -155,7 +155,7 @@ def _load_libraries_for_workers() -> None:
     if sys.platform == "linux":
         from multiprocessing import forkserver, set_forkserver_preload
 
-        set_forkserver_preload(["gsebo.experiments.pool"])
+        set_forkserver_preload(["gsebo.experiments.engines"])
         forkserver.ensure_running()
 
 
@@ -354,17 +354,15 @@ class LiveTable(RunWatcher):
         """The table as it is now."""
         with self._lock:
             table = Table(
+                *("method", "backbone"),
+                *(Column("done", justify="right"), Column("failed", justify="right")),
+                Column("running now", no_wrap=True),
                 box=box.SIMPLE_HEAD,
                 title=self._title,
                 caption=self._caption(),
                 title_justify="left",
                 caption_justify="left",
             )
-            table.add_column("method")
-            table.add_column("backbone")
-            table.add_column("done", justify="right")
-            table.add_column("failed", justify="right")
-            table.add_column("running now", no_wrap=True)
             for row, number in self._all.items():
                 done = f"{self._done[row]} / {number}"
                 failed = str(self._failed[row] or "")

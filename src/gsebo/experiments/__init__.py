@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from gsebo.lazy import make_lazy
 
 if TYPE_CHECKING:
+    from gsebo.experiments.engines import ProcessEngine as ProcessEngine
+    from gsebo.experiments.engines import RayEngine as RayEngine
     from gsebo.experiments.fit import execute as execute
     from gsebo.experiments.plan import Candidate as Candidate
     from gsebo.experiments.plan import Cell as Cell
@@ -13,8 +15,6 @@ if TYPE_CHECKING:
     from gsebo.experiments.plan import SearchChoice as SearchChoice
     from gsebo.experiments.plan import Tuning as Tuning
     from gsebo.experiments.plan import make_plan as make_plan
-    from gsebo.experiments.pool import ProcessEngine as ProcessEngine
-    from gsebo.experiments.ray_pool import RayEngine as RayEngine
     from gsebo.experiments.recipe import ExperimentRecipe as ExperimentRecipe
     from gsebo.experiments.recipe import TrialBlock as TrialBlock
     from gsebo.experiments.recipe import load_recipe as load_recipe

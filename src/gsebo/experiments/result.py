@@ -40,17 +40,13 @@ class Trial(Record, frozen=True, dict=True):
     @cached_property
     def key(self) -> str:
         """Short name that no other trial has."""
-        text = json.dumps(self.to_json(), sort_keys=True, ensure_ascii=True)
+        text = json.dumps(asdict(self), sort_keys=True, ensure_ascii=True)
         return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
 
     @cached_property
     def without_seed(self) -> str:
         """The same for trials that differ by their seeds alone."""
         return replace(self, seed=0).key
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain objects."""
-        return asdict(self)
 
     def __str__(self) -> str:
         words = [self.method, self.backbone, self.dataset, f"seed {self.seed}"]
@@ -175,7 +171,7 @@ class Result(Record, frozen=True, kw_only=True):
         content: dict[str, Any] = {
             "schema": SCHEMA,
             "id": self.key,
-            "trial": self.trial.to_json(),
+            "trial": asdict(self.trial),
             "status": "ok" if self.ok else "failed",
         }
         values = {**asdict(self), "trial": None}
