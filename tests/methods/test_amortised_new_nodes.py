@@ -14,7 +14,7 @@ from gsebo.graph import Topology, canonicalise
 from gsebo.graph.node_match import find_entries
 from gsebo.methods import GraphClassifier
 from gsebo.model.known import KnownEntries
-from gsebo.model.layerwise import WholeGraph
+from gsebo.model.layerwise import ChunkedGraph
 
 from .auto_examples import auto, bare
 from .examples import quick, small_graph, with_fields
@@ -120,13 +120,13 @@ def weights_on(model: GraphClassifier, data: Data) -> Tensor:
     )
     known = KnownEntries(entry, node, graph.num_edges)
     topology = Topology.of(graph, self_loops=fit.backbone.self_loops, device="cpu")
-    whole = WholeGraph(topology, data.x)
+    whole = ChunkedGraph(topology, data.x)
     found = fit.scorer.strengths(
         whole,
         fit.backbone,
         fit.num_classes,
         kept=lambda fresh: known.kept(fit.scorer.weights, fresh),
-    )(whole.chunk)
+    )(whole.whole)
     return graph.to_user_order(found[: graph.num_edges], torch.ones(data.num_nodes))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gsebo.sparse.features import features_as_stored
 from hypothesis import settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -15,10 +16,9 @@ from gsebo.graph import Topology
 from gsebo.graph.arrays import CSRArrays, GraphArrays
 from gsebo.graph.chunks import Chunk, StrengthsOf
 from gsebo.graph.topology import CanonicalGraph
-from gsebo.model.layerwise import GraphOnDisk
+from gsebo.model.layerwise import ChunkedGraph
 from gsebo.nn import Backbone, make_backbone
 from gsebo.sparse import SparseFeatures
-from gsebo.sparse.operators import features_as_stored
 
 FEATURES, CLASSES, LAYERS = 6, 3, 3
 NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -128,7 +128,7 @@ def scores(
     scratch: Path | None = None,
 ) -> NDArray[Any]:
     """Logits in chunks; half of what a graph may use is for layers."""
-    graph = GraphOnDisk(arrays, 2 * memory, scratch=scratch)
+    graph = ChunkedGraph(arrays, memory=2 * memory, scratch=scratch)
     return graph.scores(backbone, strengths_of, out=out)
 
 

@@ -12,7 +12,7 @@ import torch
 
 from gsebo.experiments.fit import peak_memory_bytes, reset_peak_memory
 from gsebo.graph.arrays import GraphArrays
-from gsebo.model.layerwise import GraphOnDisk
+from gsebo.model.layerwise import ChunkedGraph
 from gsebo.model.scorer import Scorer
 from gsebo.nn import make_backbone
 from gsebo.structure import AmortisedStrength
@@ -51,7 +51,7 @@ def scored(folder: Path, memory: int) -> int:
     out = np.memmap(folder / "out", np.float32, "w+", shape=shape)
     reset_peak_memory()
     before = peak_memory_bytes(CPU)
-    graph = GraphOnDisk(arrays, memory, scratch=folder)
+    graph = ChunkedGraph(arrays, memory=memory, scratch=folder)
     scorer = Scorer(structure, features_only, dict(backbone.named_parameters()))
     strengths_of = scorer.strengths(graph, backbone, CLASSES)
     graph.probabilities(backbone, strengths_of, out=out)

@@ -15,7 +15,7 @@ from gsebo.data.datasets.load import load
 from gsebo.graph import Topology
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.chunks import Chunk, chunks
-from gsebo.model.layerwise import GraphOnDisk
+from gsebo.model.layerwise import ChunkedGraph
 from gsebo.model.scorer import ScoredEdges
 from gsebo.nn import Backbone
 from gsebo.structure import AmortisedStrength, GraphContext
@@ -69,7 +69,7 @@ def chunked(
 
     own = structure.own.detach().numpy() if structure.residual else None
     # Half of what a graph may use is for strengths.
-    graph = GraphOnDisk(arrays, 2 * memory, scratch=scratch)
+    graph = ChunkedGraph(arrays, memory=2 * memory, scratch=scratch)
     return ScoredEdges(structure, graph, backbone, state, own, **options)
 
 
@@ -126,7 +126,8 @@ def test_they_are_those_of_the_whole_graph(
         expected = structure(graph, state)
         weights = structure(graph, state, normalised=False)
     assert_same(found, expected, arrays, backbone.self_loops, 1e-10)
-    np.testing.assert_allclose(found.weights(), weights, rtol=0, atol=1e-10)
+    by_layer = np.atleast_2d(weights)
+    np.testing.assert_allclose(found.tables[0].array.T, by_layer, rtol=0, atol=1e-10)
 
 
 def test_sums_are_those_of_the_weights_and_the_self_loop() -> None:
@@ -135,8 +136,9 @@ def test_sums_are_those_of_the_weights_and_the_self_loop() -> None:
     backbone = network("gcn")
     structure, _ = learned(arrays, backbone, torch.float64)
     found = chunked(structure, arrays, backbone, None, memory=10**9)
-    first, second, third = found.weights()
-    np.testing.assert_allclose(found.sums(), [1 + first + second, 1, 1 + third])
+    weights, sums = (table.array[:, 0] for table in found.tables)
+    first, second, third = weights
+    np.testing.assert_allclose(sums, [1 + first + second, 1, 1 + third])
 
 
 def test_evidence_that_was_kept_is_not_found_again(
@@ -146,7 +148,7 @@ def test_evidence_that_was_kept_is_not_found_again(
     dtype, backbone = arrays.dtype, network("gcn", torch.float32)
     structure, graph = learned(arrays, backbone, dtype)
     first = chunked(structure, arrays, backbone, None, memory=10**7, keep_evidence=True)
-    first.sums()
+    assert first.tables
     monkeypatch.delattr(module, "evidence_of")
     for seed in (1, 2):
         state = predictions(arrays, dtype, seed)
@@ -175,7 +177,7 @@ def test_cora_in_files(tmp_path: Path) -> None:
         num_classes=CLASSES,
         scratch=scratch,
     )
-    assert isinstance(found.weights().base, np.memmap)
+    assert isinstance(found.tables[0].array, np.memmap)
     with torch.no_grad():
         expected = structure(graph, state)
     assert_same(found, expected, arrays, True, 1e-5, edges_per_chunk=3000)

@@ -9,7 +9,7 @@ from torch.func import functional_call
 
 from gsebo.data.datasets.load import load
 from gsebo.graph.arrays import GraphArrays
-from gsebo.model.layerwise import GraphOnDisk, WholeGraph
+from gsebo.model.layerwise import ChunkedGraph
 from gsebo.model.scorer import Scorer
 from gsebo.structure import AmortisedStrength, GraphContext
 
@@ -49,11 +49,11 @@ def test_features_only_first_network_and_final_network(kind: str, stages: int) -
             predicted = functional_call(backbone, first, inputs).softmax(-1)
             state = from_features, predicted
         expected = backbone(x, graph.pattern, structure(graph, state))
-    at_once = WholeGraph(graph, x)
+    at_once = ChunkedGraph(graph, x)
     strengths = scorer.strengths(at_once, backbone, sizes[1])
     found = at_once.scores(backbone, strengths)
     np.testing.assert_array_equal(found, expected)
-    in_chunks = GraphOnDisk(arrays, MEMORY)
+    in_chunks = ChunkedGraph(arrays, memory=MEMORY)
     strengths = scorer.strengths(in_chunks, backbone, sizes[1])
     found = in_chunks.scores(backbone, strengths)
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)

@@ -34,7 +34,7 @@ from gsebo.graph.graph import Graph
 from gsebo.graph.mapped import ScratchFolder, release
 from gsebo.graph.node_match import NodeKeys, find_entries
 from gsebo.model.known import KnownEntries, edges_of, extended_member
-from gsebo.model.layerwise import DEFAULT_MEMORY, GraphOnDisk, WholeGraph
+from gsebo.model.layerwise import DEFAULT_MEMORY, ChunkedGraph
 from gsebo.model.scorer import Scorer
 from gsebo.model.state import (
     WEIGHT,
@@ -48,6 +48,7 @@ from gsebo.model.state import (
     under,
 )
 from gsebo.nn import Backbone
+from gsebo.nn.base import Features
 from gsebo.sparse import make_features
 from gsebo.training import Member
 
@@ -169,20 +170,18 @@ class FittedModel:
         graph, device = canonicalise(data), strengths.device
         loops = self.backbone.self_loops
         topology = Topology.of(graph, self_loops=loops, device=device)
-        whole = WholeGraph(topology, make_features(x, strengths.dtype, device))
+        features = make_features(x, strengths.dtype, device)
         known = self._known(data, graph)
         if known is not None:
-            strengths = self._strengths_for(known, whole)
+            strengths = self._strengths_for(known, topology, features)
             members = tuple(
                 extended_member(member, fitted, known, topology, strengths)
                 for member in members
             )
         members = members or (Member(Propagation(topology.pattern, strengths)),)
         logits = (
-            functional_call(
-                self.backbone, weights or {}, (whole.features, *propagation, None)
-            )
-            for propagation, weights in members
+            functional_call(self.backbone, weights or {}, (features, *graph, None))
+            for graph, weights in members
         )
         return reduce(torch.add, (softmax(one, -1) / len(members) for one in logits))
 
@@ -212,12 +211,15 @@ class FittedModel:
         device = strengths.device
         return KnownEntries(entry.to(device), node.to(device), graph.num_edges)
 
-    def _strengths_for(self, known: KnownEntries, graph: WholeGraph) -> Tensor:
+    def _strengths_for(
+        self, known: KnownEntries, topology: Topology, features: Features
+    ) -> Tensor:
         """Strengths of all entries of a graph that is not the one of the fit."""
-        pattern, scorer = graph.topology.pattern, self.scorer
+        vanilla, scorer = self.backbone.initial_strength(topology.pattern), self.scorer
         if not self.learned:
-            return self.backbone.initial_strength(pattern)
+            return vanilla
         if scorer is not None and (weights := scorer.weights) is not None:
+            graph = ChunkedGraph(topology, features)
             # Known edges keep their weight; how it is normalised is up to the graph.
             scored = scorer.strengths(
                 graph,
@@ -225,7 +227,8 @@ class FittedModel:
                 self.num_classes,
                 kept=lambda fresh: known.kept(weights, fresh),
             )
-            return scored(graph.chunk)
+            assert graph.whole is not None
+            return scored(graph.whole)
         if known.num_new_edges:
             warnings.warn(
                 f"{known.num_new_edges} of {known.num_edges} edges are not in the "
@@ -234,7 +237,7 @@ class FittedModel:
                 InputWarning,
                 stacklevel=2,
             )
-        return known.kept(self.held[1], self.backbone.initial_strength(pattern))
+        return known.kept(self.held[1], vanilla)
 
     def probabilities_in_chunks(
         self,
@@ -245,12 +248,8 @@ class FittedModel:
     ) -> Array:
         """The same by a model that does not hold its graph, in bounded memory.
 
-        Args:
-            data: The graph, which may stay on disk.
-            memory: Bytes to stay within, beside the result.
-            scratch: Folder for what does not fit; the system's for temporary files by
-                default.
-            out: Where to write them; by default a new array.
+        As :class:`~gsebo.model.layerwise.ChunkedGraph` says it; they are written to
+        ``out`` if it is given.
         """
         graph, strengths = self._in_chunks(data, memory, scratch)
         return graph.probabilities(self.backbone, strengths, out=out)
@@ -277,7 +276,7 @@ class FittedModel:
 
     def _in_chunks(
         self, data: Graph | GraphFolder, memory: int, scratch: Path | None
-    ) -> tuple[GraphOnDisk, StrengthsOf]:
+    ) -> tuple[ChunkedGraph, StrengthsOf]:
         """A graph in chunks, and the strengths of each."""
         if self.is_held:
             raise InvalidInput(
@@ -297,7 +296,7 @@ class FittedModel:
             )
         if is_that_of_the_fit:
             self._check_own(arrays)
-        graph = GraphOnDisk(arrays, memory, self.device, scratch)
+        graph = ChunkedGraph(arrays, memory=memory, device=self.device, scratch=scratch)
         if self.scorer is not None:
             # What single edges had belongs to the graph of the fit alone.
             own = self.own if is_that_of_the_fit else None
@@ -359,9 +358,8 @@ class FittedModel:
     def mean_graph(self) -> tuple[Tensor, Tensor]:
         """The edges that messages flow along, and the mean strength of each entry.
 
-        Returns:
-            ``[2, edges]`` in canonical order, and ``[..., entries]``: the edges, then
-            the self-loops where the network has any.
+        ``[2, edges]`` in canonical order, and ``[..., entries]``: the edges, then the
+        self-loops where the network has any.
         """
         graph, strengths = self.held
         if not self.members:
@@ -383,8 +381,7 @@ class FittedModel:
     def new_edges(self) -> tuple[Tensor, Tensor]:
         """Edges that the graph of the fit does not have, with their mean strength.
 
-        Returns:
-            ``[2, edges]`` and ``[edges]``; of several layers the mean is taken.
+        ``[2, edges]`` and ``[edges]``; of several layers the mean is taken.
         """
         edges, strengths = self.mean_graph()
         mean = strengths if strengths.dim() == 1 else strengths.mean(0)

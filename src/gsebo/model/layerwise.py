@@ -8,9 +8,7 @@ fits, else in a file. A graph in memory is one chunk, on which networks run at o
 from __future__ import annotations
 
 import copy
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast, final
@@ -46,60 +44,101 @@ DEFAULT_MEMORY = 2**30
 """Bytes that predictions of a graph on disk stay within."""
 
 
-class ChunkedGraph(ABC):
+@final
+class ChunkedGraph:
     """A graph that networks and learned functions are run on, chunk by chunk.
 
-    Attributes:
-        num_nodes: Number of nodes.
-        num_edges: Number of edges.
-        device: Where to compute.
-        memory: Bytes to stay within, beside results: half for strengths, and half for
+    Args:
+        graph: Arrays that may lie in files, or all entries of a graph in memory, which
+            is one chunk.
+        features: Of a graph in memory.
+        memory: Bytes to stay within, beside results: half for strengths and half for
             layers, because both are there at a time.
+        device: Where to compute.
         scratch: Folder for what does not fit into memory, which is empty again
             afterwards; by default the system's folder for temporary files.
+
+    Raises:
+        InvalidInput: There is no memory.
     """
 
-    num_nodes: int
-    num_edges: int
-    device: torch.device | str
-    memory: int
-    scratch: Path | None = None
-
-    @abstractmethod
-    def chunks(
-        self, *, self_loops: bool, memory: int, edge_bytes: int
-    ) -> Iterable[Chunk]:
-        """All nodes; so many bytes are computed for an edge and may be used in all."""
-
-    @abstractmethod
-    def edge_bytes(self, dtype: torch.dtype) -> int:
-        """Bytes of the features at both ends of an edge, with copies on their way."""
-
-    @abstractmethod
-    def evidence(self, structure: AmortisedStrength, chunk: Chunk) -> Tensor:
-        """Evidence of the edges of a chunk in the units of the fit."""
-
-    @abstractmethod
-    def scores(
+    def __init__(
         self,
-        network: Backbone,
-        strengths_of: StrengthsOf | None,
-        weights: Tree | None = None,
-        out: Array | None = None,
-    ) -> Array:
-        """Logits of all nodes, ``[nodes, classes]``.
-
-        Args:
-            network: On the device of the graph.
-            strengths_of: Strengths of each chunk; ``None`` where it looks at no edges.
-            weights: By name, in place of the network's own.
-            out: Where to write them; by default a new array.
-        """
+        graph: GraphArrays | Topology,
+        features: Features | None = None,
+        *,
+        memory: int = DEFAULT_MEMORY,
+        device: torch.device | str = "cpu",
+        scratch: Path | None = None,
+    ) -> None:
+        if memory < 1:
+            raise InvalidInput(
+                f"memory={memory} given; expected a number of bytes >= 1."
+            )
+        self.num_nodes, self.num_edges = graph.num_nodes, graph.num_edges
+        self.memory, self.device, self.scratch = memory, device, scratch
+        self.whole: Chunk | None = None
+        self._features = features
+        if isinstance(graph, GraphArrays):
+            self.arrays = graph
+            return
+        self.memory, self.device = 2**62, graph.pattern.device
+        nodes, loops = torch.arange(graph.num_nodes), int(graph.num_loops > 0)
+        self.whole = Chunk(
+            begin=0,
+            end=graph.num_nodes,
+            edges=slice(0, graph.num_edges),
+            nodes=nodes,
+            topology=graph,
+            own=nodes.to(self.device),
+            degree=graph.pattern.row_counts - loops,
+        )
 
     @property
     def half(self) -> int:
         """Bytes for strengths, and as many for layers."""
         return -(-self.memory // 2)
+
+    def chunks(
+        self, *, self_loops: bool, memory: int, edge_bytes: int
+    ) -> Iterable[Chunk]:
+        """All nodes; so much may be used in all, and is computed for an edge."""
+        if self.whole is not None:
+            return [self.whole]
+        return chunks(
+            self.arrays,
+            self_loops=self_loops,
+            edges_per_chunk=edges_within(memory, edge_bytes),
+            device=self.device,
+        )
+
+    def features(self, nodes: Tensor, dtype: torch.dtype) -> Features:
+        """Features of the nodes of a chunk, which are in ascending order."""
+        if self._features is not None:
+            return self._features
+        return features_of(self.arrays, nodes, dtype, self.device)
+
+    def feature_bytes(self, dtype: torch.dtype) -> int:
+        """Bytes of the features of a node, with copies on their way."""
+        return 0 if self.whole else feature_bytes(self.arrays, dtype)
+
+    def evidence(self, structure: AmortisedStrength, chunk: Chunk) -> Tensor:
+        """Evidence of the edges of a chunk in the units of the fit."""
+        features = self.features(chunk.nodes, structure.output.dtype)
+        if self.whole is not None:
+            return structure.evidence_of(chunk.topology, None, features)
+        source, target = chunk.topology.graph.edge_index.to(self.device)
+        edges = PartOfGraphEdges(
+            features,
+            FeatureWeights(structure.centre, structure.scale),
+            source,
+            target,
+            arrays=self.arrays,
+            nodes=chunk.nodes,
+        )
+        # The edges of the graph are no candidates.
+        raw = pad(evidence_of(edges, structure.columns), (0, 1))
+        return (raw - structure.mean) / structure.spread
 
     def table(
         self, rows: int, width: int, dtype: torch.dtype, *, in_file: bool
@@ -123,111 +162,6 @@ class ChunkedGraph(ABC):
             release(scores)
         return scores
 
-
-@final
-class WholeGraph(ChunkedGraph):
-    """A graph in memory, which is one chunk."""
-
-    memory = 2**62
-
-    def __init__(self, topology: Topology, features: Features) -> None:
-        self.num_nodes, self.num_edges = topology.num_nodes, topology.num_edges
-        self.topology, self.features = topology, features
-        self.device = topology.pattern.device
-
-    @cached_property
-    def chunk(self) -> Chunk:
-        """All of it."""
-        nodes, loops = torch.arange(self.num_nodes), int(self.topology.num_loops > 0)
-        return Chunk(
-            begin=0,
-            end=self.num_nodes,
-            edges=slice(0, self.num_edges),
-            nodes=nodes,
-            topology=self.topology,
-            own=nodes.to(self.device),
-            degree=self.topology.pattern.row_counts - loops,
-        )
-
-    def chunks(
-        self, *, self_loops: bool, memory: int, edge_bytes: int
-    ) -> Iterable[Chunk]:
-        return [self.chunk]
-
-    def edge_bytes(self, dtype: torch.dtype) -> int:
-        return 0
-
-    def evidence(self, structure: AmortisedStrength, chunk: Chunk) -> Tensor:
-        return structure.evidence_of(chunk.topology, None, self.features)
-
-    def scores(
-        self,
-        network: Backbone,
-        strengths_of: StrengthsOf | None,
-        weights: Tree | None = None,
-        out: Array | None = None,
-    ) -> Array:
-        strengths = None if strengths_of is None else strengths_of(self.chunk)
-        inputs = self.features, self.topology.pattern, strengths, None
-        with torch.no_grad():
-            logits: Tensor = functional_call(network, weights or {}, inputs)
-        found: Array = logits.numpy(force=True)
-        if out is None:
-            return found
-        out[:] = found
-        return out
-
-
-@final
-class GraphOnDisk(ChunkedGraph):
-    """A graph whose arrays may lie in files, read in chunks that fit into memory."""
-
-    def __init__(
-        self,
-        arrays: GraphArrays,
-        memory: int = DEFAULT_MEMORY,
-        device: torch.device | str = "cpu",
-        scratch: Path | None = None,
-    ) -> None:
-        if memory < 1:
-            raise InvalidInput(
-                f"memory={memory} given; expected a number of bytes >= 1."
-            )
-        self.num_nodes, self.num_edges = arrays.num_nodes, arrays.num_edges
-        self.arrays, self.memory = arrays, memory
-        self.device, self.scratch = device, scratch
-
-    def chunks(
-        self, *, self_loops: bool, memory: int, edge_bytes: int
-    ) -> Iterable[Chunk]:
-        return chunks(
-            self.arrays,
-            self_loops=self_loops,
-            edges_per_chunk=edges_within(memory, edge_bytes),
-            device=self.device,
-        )
-
-    def edge_bytes(self, dtype: torch.dtype) -> int:
-        return 2 * feature_bytes(self.arrays, dtype)
-
-    def features(self, nodes: Tensor, dtype: torch.dtype) -> Features:
-        """Features of some nodes, given in ascending order."""
-        return features_of(self.arrays, nodes, dtype, self.device)
-
-    def evidence(self, structure: AmortisedStrength, chunk: Chunk) -> Tensor:
-        source, target = chunk.topology.graph.edge_index.to(self.device)
-        edges = PartOfGraphEdges(
-            self.features(chunk.nodes, structure.output.dtype),
-            FeatureWeights(structure.centre, structure.scale),
-            source,
-            target,
-            arrays=self.arrays,
-            nodes=chunk.nodes,
-        )
-        # The edges of the graph are no candidates.
-        raw = pad(evidence_of(edges, structure.columns), (0, 1))
-        return (raw - structure.mean) / structure.spread
-
     @torch.no_grad()
     def scores(
         self,
@@ -240,9 +174,24 @@ class GraphOnDisk(ChunkedGraph):
 
         A node whose edges alone need more than the memory is still one chunk.
 
+        Args:
+            network: On the device of the graph.
+            strengths_of: Strengths of each chunk, asked once for every layer; ``None``
+                where the network looks at no edges.
+            weights: By name, in place of the network's own.
+            out: Where to write them; by default a new array.
+
         Raises:
-            InvalidInput: The network has no layers that can be run one after another.
+            InvalidInput: The graph is read in chunks, and the network has no layers
+                that can be run one after another.
         """
+        if self.whole is not None:
+            strengths = None if strengths_of is None else strengths_of(self.whole)
+            inputs = self._features, self.whole.topology.pattern, strengths, None
+            logits: Tensor = functional_call(network, weights or {}, inputs)
+            out = self.result(out, logits.shape[1], logits.dtype)
+            out[:] = logits.numpy(force=True)
+            return out
         require_layers(network)
         if weights is not None:
             network = copy.deepcopy(network)
@@ -253,9 +202,9 @@ class GraphOnDisk(ChunkedGraph):
         return _Layers(cast(LayeredBackbone, network), self).run(strengths_of, out)
 
     def result(self, out: Array | None, width: int, dtype: torch.dtype) -> Array:
-        """The array that a number for each node and class is to be written to."""
+        """The array that numbers for each node are to be written to."""
         if out is None:
-            return ScratchTable(self.num_nodes, width, dtype, in_file=False).array
+            return self.table(self.num_nodes, width, dtype, in_file=False).array
         if out.shape != (self.num_nodes, width):
             raise InvalidInput(
                 f"out has shape {out.shape}, expected {(self.num_nodes, width)}, one "
@@ -268,7 +217,7 @@ class GraphOnDisk(ChunkedGraph):
         dtype = network.weights[0].dtype
         widths = [weight.shape[1] for weight in network.weights]
         out = self.result(out, widths[-1], dtype)
-        row = feature_bytes(self.arrays, dtype) + 4 * max(widths) * dtype.itemsize
+        row = self.feature_bytes(dtype) + 4 * max(widths) * dtype.itemsize
         step = max(self.half // row, 1)
         nowhere = torch.empty(0, dtype=torch.int64, device=self.device)
         for begin in range(0, self.num_nodes, step):
@@ -299,7 +248,7 @@ _PER_ENTRY = 6
 class _Layers:
     """One network on one graph."""
 
-    def __init__(self, backbone: LayeredBackbone, graph: GraphOnDisk) -> None:
+    def __init__(self, backbone: LayeredBackbone, graph: ChunkedGraph) -> None:
         self.backbone, self.graph = backbone, graph
         self.layers = [cast(Layer, layer) for layer in backbone.layers]
         self.dtype = self.layers[0].weight.dtype
@@ -371,9 +320,8 @@ class _Layers:
         needed = []
         for number, layer in enumerate(self.layers):
             rows, columns = layer.weight.shape
-            read = feature_bytes(self.graph.arrays, self.dtype)
-            if number:
-                read = 2 * rows * size
+            features = self.graph.feature_bytes(self.dtype)
+            read = 2 * rows * size if number else features
             entries = 2 * _PER_ENTRY * layer.heads * size
             needed.append(read + 4 * columns * size + entries)
         strengths = 2 * _PER_ENTRY * self.backbone.num_propagations * size

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, final
 
 import numpy as np
@@ -47,13 +47,11 @@ class ScoredEdges:
         backbone: Whose propagation of a weighted graph gives the strengths.
         state_of: What two predictors say of the nodes of a chunk, ``[nodes, classes]``
             each.
-        own: What single edges have beside the function, ``[edges]`` or
-            ``[layers, edges]``; ``None`` for nothing.
-        kept: From the weights that were found for all edges of a graph in memory to
-            those that are used.
+        own: What single edges have beside the function, ``[..., edges]``.
+        kept: From the weights that were found to those that are used, in one chunk.
         evidence: Of all edges, where it was found before.
         num_classes: Columns of the predictions.
-        keep_evidence: Whether evidence is kept for another function.
+        keep_evidence: Whether evidence is kept for other predictions.
     """
 
     def __init__(
@@ -73,11 +71,10 @@ class ScoredEdges:
         self._state_of, self._own, self._kept = state_of, own, kept
         self.evidence, self._keep_evidence = evidence, keep_evidence
         self._num_classes = num_classes
-        self._found: tuple[ScratchTable, ScratchTable] | None = None
 
     def __call__(self, chunk: Chunk) -> Tensor:
         """Strengths of the entries, ``[entries]`` or ``[layers, entries]``."""
-        weights, sums = self._tables()
+        weights, sums = self.tables
         of_edges = self._leading(weights.read(chunk.edges.start, chunk.edges.stop))
         if self._structure.renormalise:
             of_rows = self._leading(sums.take(chunk.nodes.numpy()))
@@ -88,24 +85,13 @@ class ScoredEdges:
         pattern = chunk.topology.pattern
         return self._structure.strengths(pattern, of_edges, normalise)
 
-    def weights(self) -> Array:
-        """Weights of all edges, ``[edges]`` or ``[layers, edges]``."""
-        found: Array = self._tables()[0].array.T
-        return found if self._structure.per_layer else found[0]
-
-    def sums(self) -> Array:
-        """Sum of the weights of each row, ``[nodes]`` or ``[layers, nodes]``.
+    @cached_property
+    @torch.no_grad()
+    def tables(self) -> tuple[ScratchTable, ScratchTable]:
+        """Weights of all edges and their sums over each row, a column for each layer.
 
         A self-loop adds one.
         """
-        found: Array = self._tables()[1].array.T
-        return found if self._structure.per_layer else found[0]
-
-    @torch.no_grad()
-    def _tables(self) -> tuple[ScratchTable, ScratchTable]:
-        """Weights of the edges and sums of the nodes."""
-        if self._found is not None:
-            return self._found
         structure, graph = self._structure, self._graph
         layers, dtype = structure.output.shape[:-2].numel(), structure.output.dtype
         columns = len(structure.mean) if self._keep_evidence else 0
@@ -120,24 +106,21 @@ class ScoredEdges:
             memory=graph.half if in_file else graph.half - kept,
             edge_bytes=self._edge_bytes(),
         ):
-            evidence = self._evidence_of(chunk)
+            if self.evidence is None:
+                evidence = graph.evidence(structure, chunk)
+            else:
+                evidence = self.evidence.read(chunk.edges.start, chunk.edges.stop)
             if fresh is not None:
                 fresh.put(chunk.edges.start, evidence)
-            found = self._weights(chunk, evidence)
+            found = self._weights(chunk, evidence.to(graph.device))
             loops = found.new_ones(*found.shape[:-1], chunk.topology.num_loops)
             entries = torch.cat([found, loops], dim=-1)
             totals = row_sum(chunk.topology.pattern, entries)
-            weights.put(chunk.edges.start, _trailing(found))
-            sums.put(chunk.begin, _trailing(totals.index_select(-1, chunk.own)))
+            totals = totals.index_select(-1, chunk.own)
+            weights.put(chunk.edges.start, found.reshape(layers, found.shape[-1]).T)
+            sums.put(chunk.begin, totals.reshape(layers, totals.shape[-1]).T)
         self.evidence = fresh or self.evidence
-        self._found = weights, sums
-        return self._found
-
-    def _evidence_of(self, chunk: Chunk) -> Tensor:
-        if self.evidence is None:
-            return self._graph.evidence(self._structure, chunk)
-        found = self.evidence.read(chunk.edges.start, chunk.edges.stop)
-        return found.to(self._graph.device)
+        return weights, sums
 
     def _weights(self, chunk: Chunk, evidence: Tensor) -> Tensor:
         """Weights of the edges of a chunk, ``[..., edges]``."""
@@ -156,18 +139,13 @@ class ScoredEdges:
         layers, size = structure.output.shape[:-2].numel(), structure.output.itemsize
         scorer = 5 * structure.num_inputs + 3 * layers * structure.hidden.shape[-1]
         numbers = scorer + 4 * self._num_classes + 8 * layers
-        return self._graph.edge_bytes(structure.output.dtype) + size * numbers
+        features = 2 * self._graph.feature_bytes(structure.output.dtype)
+        return features + size * numbers
 
     def _leading(self, rows: Tensor) -> Tensor:
         """From rows of a table to ``[...]`` or ``[layers, ...]`` on the device."""
         by_layer = rows.to(self._graph.device).T
         return by_layer.contiguous() if self._structure.per_layer else by_layer[0]
-
-
-def _trailing(values: Tensor) -> Tensor:
-    """From ``[...]`` or ``[layers, ...]`` to rows of a table."""
-    by_layer = values if values.dim() > 1 else values.unsqueeze(0)
-    return by_layer.T
 
 
 @final
@@ -275,11 +253,11 @@ class Scorer:
         num_edges: int | None,
         dtype: torch.dtype,
     ) -> Scorer:
-        """Take what :meth:`to_state` gave from a file.
+        """The scorer of files.
 
         Args:
-            facts: What it says.
-            parts: Its tensors.
+            facts: What they say of it.
+            parts: Their tensors.
             backbone: The network that predicts.
             structure: As the estimator configures it.
             features_only: Builds the network that knows features alone.
