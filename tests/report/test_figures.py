@@ -60,7 +60,7 @@ def test_a_panel_for_everything(
 ) -> None:
     drawing = drawn(whole[name])
     assert panels(drawing) == count
-    assert drawing.absent == ()
+    assert drawing.absent == []
     assert drawing.legend
 
 
@@ -156,7 +156,7 @@ def test_one_seed_is_enough(tmp_path: Path) -> None:
     store, recipes = fill_pages(tmp_path, first)
     for recipe in recipes:
         if recipe.name in FIGURES:
-            assert drawn(gather_evidence(recipe, store)).absent == ()
+            assert drawn(gather_evidence(recipe, store)).absent == []
 
 
 def test_a_layer_whose_edges_began_at_zero_is_skipped() -> None:

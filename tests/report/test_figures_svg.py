@@ -9,8 +9,8 @@ import pytest
 from matplotlib.axes import Axes
 
 from gsebo.report import Summary
-from gsebo.report.figures.series import method_style, points
-from gsebo.report.figures.svg import COLOURS, INK, draw_svg
+from gsebo.report.figures.drawing import draw_svg
+from gsebo.report.figures.series import COLOURS, INK, method_style, points
 
 
 def paint(axes: Axes) -> None:

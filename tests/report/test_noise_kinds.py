@@ -91,11 +91,11 @@ def test_strengths_are_told_for_each_kind(evidence: Evidence) -> None:
 
 def test_a_panel_for_each_kind(evidence: Evidence) -> None:
     drawing = robustness_extended(evidence)
-    assert drawing is not None and drawing.absent == ()
+    assert drawing is not None and drawing.absent == []
     kinds = ("inter_class", "random", "removed", "labels")
     assert titles(drawing) == 2 * [NOISE_KINDS[kind].words for kind in kinds]
     # The network without edges stands beside the other.
-    labels = [line.label for line in drawing.legend]
+    labels = [line.caption for line in drawing.legend]
     assert labels == ["vanilla", "MLP, vanilla", "GSEBO", "MLP, GSEBO"]
     panel = drawing.groups[0].cards[2].panels[0]
     words = re.findall(r">([^<>]+)</text>", panel.svg)
@@ -130,7 +130,7 @@ def test_a_kind_without_results_is_named(tmp_path: Path) -> None:
     store.append("own", [one for one in map(unless_removed, planned) if one])
     drawing = robustness_extended(gather_evidence(recipe, store))
     assert drawing is not None
-    assert drawing.absent == ("GCN, Cora, edges removed",)
+    assert drawing.absent == ["GCN, Cora, edges removed"]
     assert len(titles(drawing)) == 3
 
 
@@ -143,7 +143,7 @@ def test_one_setting_of_a_method_is_drawn(tmp_path: Path) -> None:
     found = evidence_of(tmp_path, text)
     drawing = robustness_extended(found)
     assert drawing is not None
-    assert [line.label for line in drawing.legend] == ["vanilla"]
+    assert [line.caption for line in drawing.legend] == ["vanilla"]
 
 
 def test_the_page_lists_noise_by_its_name(tmp_path: Path) -> None:

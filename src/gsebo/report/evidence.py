@@ -73,17 +73,13 @@ class Summary:
 
 @dataclass(frozen=True)
 class PooledEdges:
-    """A group of edges over all layers and seeds.
+    """A group of edges over all layers, summed up over seeds."""
 
-    Attributes:
-        share: Percent of the group's edges in each bar, mean over seeds.
-        ratio: Strength relative to the start.
-        zero: Percent of the edges that have no strength left, mean over seeds.
-    """
-
+    # Percent of the edges in each bar, and of those that have no strength left.
     share: Numbers
-    ratio: Summary
     zero: float
+    # Strength relative to the start.
+    ratio: Summary
 
 
 def edge_groups(results: Mapping[int, Result]) -> dict[str, PooledEdges]:
@@ -106,7 +102,7 @@ def edge_groups(results: Mapping[int, Result]) -> dict[str, PooledEdges]:
             ratios[seed] = float(np.mean([layer["mean"] for layer in layers]))
         if ratio := Summary.of(ratios):
             share = np.mean(shares, axis=0)
-            found[name] = PooledEdges(share, ratio, float(np.mean(zeros)))
+            found[name] = PooledEdges(share, float(np.mean(zeros)), ratio)
     return found
 
 
@@ -157,20 +153,14 @@ def outline(recipe: ExperimentRecipe) -> Outline:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is stored for a recipe.
-
-    Attributes:
-        recipe: The recipe.
-        plan: Its trials, and what was chosen on validation.
-        results: Finished trials of each cell by their seeds; a cell may have none.
-        failed: Trials that failed.
-        missing: Number of trials that are not stored, searches included.
-    """
+    """What is stored for a recipe, and what was chosen for it on validation."""
 
     recipe: ExperimentRecipe
     plan: RecipePlan
+    # Finished trials by their seeds; a cell may have none.
     results: dict[Cell, dict[int, Result]]
     failed: tuple[Result, ...]
+    # Number of trials that are not stored, searches included.
     missing: int
 
     def accuracies(self, cell: Cell) -> dict[int, float]:

@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 from gsebo.report.evidence import Evidence
 from gsebo.report.figures.curves import convergence, overfitting
-from gsebo.report.figures.drawing import Drawing as Drawing
-from gsebo.report.figures.drawing import Tags as Tags
+from gsebo.report.figures.drawing import Drawing
 from gsebo.report.figures.factors import factors
 from gsebo.report.figures.robustness import robustness, robustness_extended
 from gsebo.report.figures.strengths import strengths

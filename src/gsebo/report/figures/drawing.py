@@ -1,12 +1,22 @@
-"""What a figure is made of: panels in cards, cards in groups, and a legend."""
+"""What a figure is made of: panels in cards, cards in groups, and a legend.
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+Matplotlib writes files of their own: black on white, with names that repeat from file
+to file. Here they lose what they do not need, take the page's colours, and every name
+gets the panel's name in front, so that they can stand inside one page.
+"""
 
+import io
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+from xml.etree import ElementTree
+
+from matplotlib import style
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from gsebo.report.figures.series import LineStyle, method_style
-from gsebo.report.figures.svg import draw_svg
+from gsebo.report.figures.series import COLOURS, FAINT, LineStyle, method_style
 from gsebo.report.names import method_title
 
 
@@ -24,11 +34,11 @@ class Tags:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes, with what it shows where a card has several."""
+    """One pair of axes, or a line of a legend, and what it shows."""
 
     svg: str
     tags: Tags
-    caption: str = ""
+    caption: str
 
 
 @dataclass(frozen=True)
@@ -40,65 +50,204 @@ class Card:
     note: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class CardGroup:
     """Cards under a heading, so many in a row where there is room."""
 
     title: str
-    cards: tuple[Card, ...]
-    columns: int = 4
+    columns: int
+    cards: list[Card] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Legend:
-    """One line of a legend: what is drawn so, and a sample."""
-
-    label: str
-    svg: str
-    tags: Tags
-
-
-@dataclass(frozen=True)
+@dataclass
 class Drawing:
-    """A figure, how to read it, and the names of cards that nothing is stored for."""
+    """A figure that is put together, how to read it, and what it has no results for."""
 
-    legend: tuple[Legend, ...]
-    groups: tuple[CardGroup, ...]
+    # That nothing else in the page has.
+    name: str
     reading: str
-    absent: tuple[str, ...] = ()
+    legend: list[Panel] = field(default_factory=list)
+    groups: list[CardGroup] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)
+
+    def add_line(self, name: str, label: str, style: LineStyle, *methods: str) -> None:
+        """Add a line to the legend."""
+
+        def paint(axes: Axes) -> None:
+            axes.set_axis_off()
+            axes.set_xlim(0, 1)
+            axes.set_ylim(0, 1)
+            axes.plot((0, 1), (0.5, 0.5), style.line, color=style.colour, clip_on=False)
+            axes.plot((0.5,), (0.5,), style.marker, color=style.colour, clip_on=False)
+
+        margins = dict.fromkeys(("left", "right", "bottom", "top"), 1)
+        name = f"{self.name}-legend-{name}"
+        svg = draw_svg(name, label, paint, height=12, width=34, margins=margins)
+        self.legend.append(Panel(svg, Tags(methods), label))
+
+    def add_methods(self, methods: Iterable[str]) -> None:
+        """Add lines of methods to the legend."""
+        for one in methods:
+            self.add_line(one, method_title(one), method_style(one), one)
+
+    def add_group(self, title: str, columns: int = 4) -> None:
+        """Begin with a new group, to which cards are added."""
+        self.groups.append(CardGroup(title, columns))
+
+    def add_card(self, title: str, *panels: Panel, note: str = "") -> None:
+        """Add a card to the last group."""
+        self.groups[-1].cards.append(Card(title, panels, note))
+
+    def finished(self) -> "Drawing | None":
+        """The figure without what is empty; ``None`` if nothing is left."""
+        self.groups = [group for group in self.groups if group.cards]
+        self.absent = list(dict.fromkeys(self.absent))
+        return self if self.groups else None
 
 
-def drawing(
-    legend: Iterable[Legend],
-    groups: Iterable[CardGroup],
-    reading: str,
-    absent: Iterable[str] = (),
-) -> Drawing | None:
-    """Put a figure together, without what is empty; ``None`` if nothing is left."""
-    some = tuple(group for group in groups if group.cards)
-    if not some:
-        return None
-    return Drawing(tuple(legend), some, reading, tuple(dict.fromkeys(absent)))
+_SETTINGS: dict[str, Any] = {
+    "svg.fonttype": "none",
+    "font.size": 12,
+    "xtick.labelsize": 11,
+    "ytick.labelsize": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "grid.color": FAINT,
+    "grid.linewidth": 0.6,
+    "grid.alpha": 0.5,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 5.5,
+    "lines.solid_capstyle": "butt",
+}
+# Natural width of a panel in pixels; on the page it grows and shrinks.
+_WIDTH = 320
+_MARGINS = {"left": 46, "right": 14, "bottom": 38, "top": 10}
+_SVG = "{http://www.w3.org/2000/svg}"
+_LINK = "{http://www.w3.org/1999/xlink}href"
+_LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}")
+_REFERENCE = re.compile(r"#([\w-]+)")
+
+ElementTree.register_namespace("", _SVG.strip("{}"))
 
 
-def legend_of(name: str, label: str, style: LineStyle, *methods: str) -> Legend:
-    """Draw a line of a legend, by a name that nothing else in the page has."""
+def draw_svg(
+    name: str,
+    title: str,
+    paint: Callable[[Axes], None],
+    *,
+    height: int,
+    width: int = _WIDTH,
+    margins: dict[str, int] | None = None,
+) -> str:
+    """Draw one panel.
 
-    def paint(axes: Axes) -> None:
-        axes.set_axis_off()
-        axes.set_xlim(0, 1)
-        axes.set_ylim(0, 1)
-        axes.plot((0, 1), (0.5, 0.5), style.line, color=style.colour, clip_on=False)
-        axes.plot((0.5,), (0.5,), style.marker, color=style.colour, clip_on=False)
+    An artist whose ``gid`` is ``data-KIND=NAME`` gets that attribute, which the page's
+    filter reads.
 
-    margins = dict.fromkeys(("left", "right", "bottom", "top"), 1)
-    svg = draw_svg(name, label, paint, height=12, width=34, margins=margins)
-    return Legend(label, svg, Tags(methods))
+    Args:
+        name: That no other panel of the page has.
+        title: What it shows, in words, for those who cannot see it.
+        paint: Draws into the axes.
+        height: In pixels of the panel's natural size.
+        width: The same.
+        margins: Room around the axes in such pixels, instead of the usual.
+    """
+    room = _MARGINS | (margins or {})
+    buffer = io.StringIO()
+    # The reader's own matplotlibrc must not change the page.
+    with style.context(["default", _SETTINGS], after_reset=True):
+        figure = Figure(figsize=(width / 72, height / 72))
+        figure.subplots_adjust(
+            left=room["left"] / width,
+            right=1 - room["right"] / width,
+            bottom=room["bottom"] / height,
+            top=1 - room["top"] / height,
+        )
+        paint(figure.add_subplot())
+        figure.savefig(
+            buffer,
+            format="svg",
+            transparent=True,
+            metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")),
+        )
+    return _for_page(buffer.getvalue(), name, title)
 
 
-def method_legend(name: str, methods: Iterable[str]) -> list[Legend]:
-    """Draw the legend of a figure whose lines are methods."""
-    return [
-        legend_of(f"{name}-legend-{one}", method_title(one), method_style(one), one)
-        for one in methods
+def _for_page(text: str, name: str, title: str) -> str:
+    root = ElementTree.fromstring(text)
+    for child in list(root):
+        # The style sheet has two constants, which become attributes of the root.
+        sheet = child.tag == f"{_SVG}defs" and child.find(f"{_SVG}style") is not None
+        if sheet or child.tag == f"{_SVG}metadata":
+            root.remove(child)
+    for element in root.iter():
+        _to_attributes(element)
+    root.attrib |= {"stroke-linejoin": "round", "stroke-linecap": "butt"}
+    _rename(root, name)
+    _unwrap_groups(root)
+    for attribute in ("width", "height", "version"):
+        root.attrib.pop(attribute, None)
+    # What has no colour of its own is black to matplotlib.
+    root.attrib |= {"role": "img", "aria-label": title, "fill": "currentColor"}
+    heading = ElementTree.Element(f"{_SVG}title")
+    heading.text = title
+    root.insert(0, heading)
+    return re.sub(r">\s+<", "><", ElementTree.tostring(root, encoding="unicode"))
+
+
+def _to_attributes(element: ElementTree.Element) -> None:
+    """Write styles as attributes, which a page without inline styles may have."""
+    for part in element.attrib.pop("style", "").split(";"):
+        key, _, value = (word.strip() for word in part.partition(":"))
+        if key == "font":
+            # The family is the page's own.
+            element.set("font-size", value.split("px")[0])
+        elif key:
+            element.set(key, COLOURS.get(value, value))
+    for key in ("d", "x", "y", "width", "height", "transform", "stroke-width"):
+        if key in element.attrib:
+            element.set(key, _LONG_NUMBER.sub(_short, element.attrib[key]))
+    if link := element.attrib.pop(_LINK, None):
+        element.set("href", link)
+
+
+def _short(match: re.Match[str]) -> str:
+    return f"{float(match[0]):.1f}".removesuffix(".0")
+
+
+def _rename(root: ElementTree.Element, name: str) -> None:
+    """Keep names that are referred to, with the panel's in front, and tags."""
+    referring = [
+        (element, key)
+        for element in root.iter()
+        for key in ("href", "clip-path")
+        if key in element.attrib
     ]
+    used = {
+        reference
+        for element, key in referring
+        for reference in _REFERENCE.findall(element.attrib[key])
+    }
+    new: dict[str, str] = {}
+    for element in root.iter():
+        old = element.attrib.pop("id", "")
+        if old in used:
+            new[old] = f"{name}-{len(new)}"
+            element.set("id", new[old])
+        elif old.startswith("data-"):
+            element.set(*old.split("=", 1))
+    for element, key in referring:
+        renamed = _REFERENCE.sub(lambda m: f"#{new[m[1]]}", element.attrib[key])
+        element.set(key, renamed)
+
+
+def _unwrap_groups(root: ElementTree.Element) -> None:
+    """Take groups away that say nothing and hold one element only."""
+    for element in list(root.iter()):
+        for place, child in enumerate(list(element)):
+            while child.tag == f"{_SVG}g" and not child.attrib and len(child) == 1:
+                child = child[0]
+            element[place] = child

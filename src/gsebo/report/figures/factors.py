@@ -8,17 +8,8 @@ from matplotlib.axes import Axes
 
 from gsebo.experiments import Cell, Planned
 from gsebo.report.evidence import Evidence, outline
-from gsebo.report.figures.drawing import (
-    Card,
-    CardGroup,
-    Drawing,
-    Panel,
-    Tags,
-    drawing,
-    method_legend,
-)
+from gsebo.report.figures.drawing import Drawing, Panel, Tags, draw_svg
 from gsebo.report.figures.series import level, method_style, points, ticks
-from gsebo.report.figures.svg import draw_svg
 from gsebo.report.names import dataset_title, method_title, place_title
 
 # What a parameter was, in order, and whose cell has the results.
@@ -27,27 +18,26 @@ FactorValues = list[tuple[str, Cell]]
 
 def factors(evidence: Evidence) -> Drawing | None:
     """One card for each parameter, one panel in it for each dataset."""
-    name = evidence.recipe.name
-    cards, absent = [], []
+    figure = Drawing(
+        evidence.recipe.name,
+        "Test accuracy in percent. Points are means over seeds, bars one standard "
+        "deviation; the line across is vanilla. The places along the axis are evenly "
+        "spaced, and each panel has its own vertical axis.",
+    )
+    figure.add_methods(dict.fromkeys(cell.method for cell in evidence.results))
+    figure.add_group("")
     for number, (factor, values) in enumerate(varied(evidence.plan.trials).items()):
         panels = []
         for dataset in outline(evidence.recipe).datasets:
             here = [(value, cell) for value, cell in values if cell.dataset == dataset]
             if any(evidence.summary(cell) for _, cell in here):
-                place = f"{name}-{number}-{dataset}"
-                panels.append(_panel(evidence, place, factor, here))
+                name = f"{figure.name}-{number}-{dataset}"
+                panels.append(_panel(evidence, name, factor, here))
         if panels:
-            cards.append(Card(factor, tuple(panels)))
+            figure.add_card(factor, *panels)
         else:
-            absent.append(factor)
-    methods = dict.fromkeys(cell.method for cell in evidence.results)
-    legend = method_legend(name, methods)
-    reading = (
-        "Test accuracy in percent. Points are means over seeds, bars one standard "
-        "deviation; the line across is vanilla. The places along the axis are evenly "
-        "spaced, and each panel has its own vertical axis."
-    )
-    return drawing(legend, [CardGroup("", tuple(cards))], reading, absent)
+            figure.absent.append(factor)
+    return figure.finished()
 
 
 def varied(trials: Sequence[Planned]) -> dict[str, FactorValues]:

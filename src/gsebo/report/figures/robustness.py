@@ -1,27 +1,17 @@
 """Accuracy as noise grows, and what GSEBO gains over vanilla."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import product
+from typing import NamedTuple
 
 from matplotlib.axes import Axes
 
 from gsebo.data import NOISE_KINDS, NoiseSpec, noise_parts
 from gsebo.data.noise.registry import INTER_CLASS
 from gsebo.experiments import Cell
-from gsebo.report.evidence import Evidence, Outline, Summary, measured_by, outline
-from gsebo.report.figures.drawing import (
-    Card,
-    CardGroup,
-    Drawing,
-    Panel,
-    Tags,
-    drawing,
-    legend_of,
-    method_legend,
-)
+from gsebo.report.evidence import Evidence, Summary, measured_by, outline
+from gsebo.report.figures.drawing import Drawing, Panel, Tags, draw_svg
 from gsebo.report.figures.series import PAPER, LineStyle, method_style, points, ticks
-from gsebo.report.figures.svg import draw_svg
 from gsebo.report.names import (
     backbone_title,
     gain_place,
@@ -37,51 +27,50 @@ _DODGE = 0.07
 _NO_EDGES = "mlp"
 
 
-@dataclass(frozen=True)
-class _Line:
+class _Line(NamedTuple):
+    label: str
+    style: LineStyle
     method: str
-    # Whether its network is the one without edges, beside the panel's own.
-    beside: bool = False
 
-    @property
-    def label(self) -> str:
-        title = method_title(self.method)
-        return f"{backbone_title(_NO_EDGES)}, {title}" if self.beside else title
 
-    @property
-    def style(self) -> LineStyle:
-        return method_style(_NO_EDGES if self.beside else self.method)
+def _line(method: str, beside: bool = False) -> _Line:
+    title = method_title(method)
+    label = f"{backbone_title(_NO_EDGES)}, {title}" if beside else title
+    return _Line(label, method_style(_NO_EDGES if beside else method), method)
 
 
 def robustness(evidence: Evidence) -> Drawing | None:
     """One panel for each network, and one with all gains; other noise is left out."""
-    name = evidence.recipe.name
     plan = outline(evidence.recipe)
-    cards, absent = [], []
-    for dataset, row in product(plan.datasets, plan.rows):
-        here = {
-            cell: _Line(cell.method)
-            for cell in evidence.results
-            if (cell.row, cell.dataset) == (row, dataset)
-        }
-        place = place_title(row, dataset)
-        noise = (INTER_CLASS, plan.false_edges)
-        if panel := _panel(evidence, here, (row, dataset), *noise, joint=", "):
-            cards.append(Card(place, (panel,)))
-        else:
-            absent.append(place)
-    legend = method_legend(name, plan.methods)
-    legend.append(legend_of(f"{name}-legend-paper", "paper's gain", PAPER))
-    gains = "What GSEBO gains over vanilla, in percent of vanilla"
-    groups = [
-        CardGroup("Test accuracy", tuple(cards)),
-        CardGroup(gains, tuple(_gain_cards(evidence, plan))),
-    ]
-    reading = (
+    figure = Drawing(
+        evidence.recipe.name,
         "Points are means over seeds, bars one standard deviation; methods are moved "
-        "apart a little along the axis, whose places are evenly spaced."
+        "apart a little along the axis, whose places are evenly spaced.",
     )
-    return drawing(legend, groups, reading, absent)
+    figure.add_methods(plan.methods)
+    figure.add_line("paper", "paper's gain", PAPER)
+    figure.add_group("Test accuracy")
+    lines = {cell: _line(cell.method) for cell in evidence.results}
+    noise = (INTER_CLASS, plan.false_edges)
+    for dataset, row in product(plan.datasets, plan.rows):
+        place = place_title(row, dataset)
+        if panel := _panel(evidence, lines, (row,), dataset, *noise, joint=", "):
+            figure.add_card(place, panel)
+        else:
+            figure.absent.append(place)
+    figure.add_group("What GSEBO gains over vanilla, in percent of vanilla")
+    gains: dict[tuple[str, str], dict[NoiseSpec, float]] = {}
+    for cell, entry in entries(evidence).items():
+        if cell.method == "gsebo" and not cell.setting and entry.gain is not None:
+            here = gains.setdefault((cell.dataset, cell.row), {})
+            if cell.noise in plan.false_edges:
+                here[cell.noise] = entry.gain
+    for dataset, row in product(plan.datasets, plan.rows):
+        if (dataset, row) in gains:
+            here = gains[dataset, row]
+            panel = _gain_panel(figure.name, row, dataset, plan.false_edges, here)
+            figure.add_card(place_title(row, dataset), panel)
+    return figure.finished()
 
 
 def robustness_extended(evidence: Evidence) -> Drawing | None:
@@ -89,61 +78,53 @@ def robustness_extended(evidence: Evidence) -> Drawing | None:
 
     Of cells that differ by their setting alone, those of the recipe's first are drawn.
     """
-    name = evidence.recipe.name
     plan = outline(evidence.recipe)
-    networks = [row for row in plan.rows if row != _NO_EDGES] or [_NO_EDGES]
+    figure = Drawing(
+        evidence.recipe.name,
+        "Test accuracy in percent. Points are means over seeds, bars one standard "
+        "deviation; methods are moved apart a little along the axis, whose places are "
+        "evenly spaced. 0 is the same graph in all panels.",
+    )
     setting: dict[tuple[str, str, str], str] = {}
     lines = {
-        cell: _Line(cell.method, beside=cell.row == _NO_EDGES)
+        cell: _line(cell.method, beside=cell.row == _NO_EDGES)
         for cell in evidence.results
         if setting.setdefault((cell.row, cell.method, cell.dataset), cell.setting)
         == cell.setting
     }
-    groups, absent = [], []
+    for number, line in enumerate(dict.fromkeys(lines.values())):
+        figure.add_line(str(number), line.label, line.style, line.method)
     planned = evidence.plan.cells()
-    for dataset, row in product(plan.datasets, networks):
+    own = [row for row in plan.rows if row != _NO_EDGES] or [_NO_EDGES]
+    for dataset, row in product(plan.datasets, own):
         if len({c.noise for c in planned if (c.row, c.dataset) == (row, dataset)}) < 2:
             # There is no noise for it to grow.
             continue
-        here = {
-            cell: line
-            for cell, line in lines.items()
-            if cell.row in (row, _NO_EDGES) and cell.dataset == dataset
-        }
-        cards = []
-        place = place_title(row, dataset)
+        figure.add_group(place_title(row, dataset))
+        rows = (row, _NO_EDGES)
         for kind, levels in plan.noise.items():
             title = NOISE_KINDS[kind].words
-            if panel := _panel(evidence, here, (row, dataset), kind, levels, kind):
-                cards.append(Card(title, (panel,)))
+            if panel := _panel(evidence, lines, rows, dataset, kind, levels, kind):
+                figure.add_card(title, panel)
             else:
-                absent.append(f"{place}, {title}")
-        groups.append(CardGroup(place, tuple(cards)))
-    legend = [
-        legend_of(f"{name}-legend-{number}", line.label, line.style, line.method)
-        for number, line in enumerate(dict.fromkeys(lines.values()))
-    ]
-    reading = (
-        "Test accuracy in percent. Points are means over seeds, bars one standard "
-        "deviation; methods are moved apart a little along the axis, whose places are "
-        "evenly spaced. 0 is the same graph in all panels."
-    )
-    return drawing(legend, groups, reading, absent)
+                figure.absent.append(f"{place_title(row, dataset)}, {title}")
+    return figure.finished()
 
 
 def _panel(
     evidence: Evidence,
     lines: Mapping[Cell, _Line],
-    place: tuple[str, str],
+    rows: tuple[str, ...],
+    dataset: str,
     kind: str,
     levels: Sequence[NoiseSpec],
     prefix: str = "",
     joint: str = "; ",
 ) -> Panel | None:
-    """Accuracies of some cells in the place of a network and a dataset, by noise."""
+    """Accuracies of a network on a dataset by noise, and of those beside it."""
     found: dict[_Line, list[Summary | None]] = {}
     for cell, line in lines.items():
-        if cell.noise in levels:
+        if cell.row in rows and cell.dataset == dataset and cell.noise in levels:
             shown = found.setdefault(line, [None] * len(levels))
             shown[levels.index(cell.noise)] = evidence.summary(cell)
     found = {line: summaries for line, summaries in found.items() if any(summaries)}
@@ -161,35 +142,21 @@ def _panel(
 
     title = (
         f"Test accuracy of {joint.join(line.label for line in found)} with "
-        f"{place_title(*place, ' on ')} against {measured_by(kind)}"
+        f"{place_title(rows[0], dataset, ' on ')} against {measured_by(kind)}"
     )
-    name = "-".join(filter(None, (evidence.recipe.name, prefix, *place)))
+    name = "-".join(filter(None, (evidence.recipe.name, prefix, rows[0], dataset)))
     methods = tuple(dict.fromkeys(line.method for line in found))
-    tags = Tags(methods, place[:1], place[1:])
+    tags = Tags(methods, rows[:1], (dataset,))
     return Panel(draw_svg(name, title, paint, height=230), tags, "test accuracy, %")
-
-
-def _gain_cards(evidence: Evidence, plan: Outline) -> Iterator[Card]:
-    gains: dict[tuple[str, str], dict[NoiseSpec, float]] = {}
-    for cell, entry in entries(evidence).items():
-        if cell.method == "gsebo" and not cell.setting and entry.gain is not None:
-            here = gains.setdefault((cell.row, cell.dataset), {})
-            if cell.noise in plan.false_edges:
-                here[cell.noise] = entry.gain
-    for dataset, row in product(plan.datasets, plan.rows):
-        if (row, dataset) in gains:
-            panel = _gain_panel(evidence.recipe.name, plan, row, dataset, gains)
-            yield Card(place_title(row, dataset), (panel,))
 
 
 def _gain_panel(
     name: str,
-    plan: Outline,
     row: str,
     dataset: str,
-    gains: Mapping[tuple[str, str], Mapping[NoiseSpec, float]],
+    noise: tuple[int, ...],
+    here: Mapping[NoiseSpec, float],
 ) -> Panel:
-    noise, here = plan.false_edges, gains[row, dataset]
     place_dataset, place_noise = gain_place()
     printed = place_dataset == dataset and place_noise in noise
     paper = published_gain(row) if printed else None

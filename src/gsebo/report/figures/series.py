@@ -7,15 +7,25 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
 from gsebo.report.evidence import Numbers, Summary
-from gsebo.report.figures.svg import (
-    BLUE,
-    GREEN,
-    INK,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
-)
+
+INK, FAINT = "#000000", "#b0b0b0"
+# The palette of Okabe and Ito.
+BLUE, ORANGE, GREEN = "#0072b2", "#e69f00", "#009e73"
+VERMILION, PURPLE, SKY = "#d55e00", "#cc79a7", "#56b4e9"
+
+# The page's own style sheet sets the variables, lighter where the background is dark.
+_VARIABLES = {
+    "grid": FAINT,
+    "blue": BLUE,
+    "orange": ORANGE,
+    "green": GREEN,
+    "vermilion": VERMILION,
+    "purple": PURPLE,
+    "sky": SKY,
+}
+COLOURS = {colour: f"var(--{name}, {colour})" for name, colour in _VARIABLES.items()}
+COLOURS[INK] = "currentColor"
+"""What a colour of matplotlib's output becomes in the page."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What became of edges within classes, between classes, and of false ones."""
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -8,19 +8,10 @@ from matplotlib.axes import Axes
 from gsebo.data import NoiseSpec
 from gsebo.experiments import Cell
 from gsebo.experiments.result import BINS
-from gsebo.report.evidence import Evidence, Outline, PooledEdges, edge_groups, outline
-from gsebo.report.figures.drawing import (
-    Card,
-    CardGroup,
-    Drawing,
-    Panel,
-    Tags,
-    drawing,
-    legend_of,
-)
+from gsebo.report.evidence import Evidence, PooledEdges, edge_groups, outline
+from gsebo.report.figures.drawing import Drawing, Panel, Tags, draw_svg
 from gsebo.report.figures.robustness import short_count
 from gsebo.report.figures.series import EDGES, points
-from gsebo.report.figures.svg import draw_svg
 from gsebo.report.names import place_title
 
 _WORDS = {
@@ -36,11 +27,14 @@ def strengths(evidence: Evidence) -> Drawing | None:
 
     Other noise is left out.
     """
-    name = evidence.recipe.name
     plan = outline(evidence.recipe)
-    most = max(plan.false_edges)
+    figure = Drawing(
+        evidence.recipe.name,
+        "The strength of an edge is shown relative to its start: 1 is unchanged, 0 is "
+        "gone. Layers are pooled. In the histograms each group's bars add up to "
+        f"100 %, on a logarithmic axis; the last bar has all from {BINS[-1]:g} on.",
+    )
     known: dict[Cell, _Groups] = {}
-    absent = []
     for cell, results in evidence.results.items():
         if cell.noise not in plan.false_edges:
             continue
@@ -48,33 +42,29 @@ def strengths(evidence: Evidence) -> Drawing | None:
             known[cell] = found
         else:
             noise = f", {cell.noise} false edges" if cell.noise else ""
-            absent.append(f"{place_title(cell.row, cell.dataset)}{noise}")
-    groups = [
-        CardGroup(title, tuple(_histogram(name, c, known[c]) for c in cells))
-        for title, cells in (
-            ("Strengths without false edges", [c for c in known if not c.noise]),
-            (
-                f"Strengths with {most} false edges",
-                [c for c in known if c.noise and c.noise == most],
-            ),
-        )
-    ]
-    means = tuple(_against_noise(name, plan, known))
-    groups.append(CardGroup("Mean strength as false edges are added", means))
-    legend = [
-        legend_of(f"{name}-legend-{group}", _WORDS[group], style)
-        for group, style in EDGES.items()
-        if any(group in found for found in known.values())
-    ]
-    reading = (
-        "The strength of an edge is shown relative to its start: 1 is unchanged, 0 is "
-        "gone. Layers are pooled. In the histograms each group's bars add up to "
-        f"100 %, on a logarithmic axis; the last bar has all from {BINS[-1]:g} on."
-    )
-    return drawing(legend, groups, reading, absent)
+            figure.absent.append(f"{place_title(cell.row, cell.dataset)}{noise}")
+    for group, style in EDGES.items():
+        if any(group in found for found in known.values()):
+            figure.add_line(group, _WORDS[group], style)
+    counts = {0: "without"}
+    if most := max(plan.false_edges):
+        counts[most] = f"with {most}"
+    for count, words in counts.items():
+        figure.add_group(f"Strengths {words} false edges")
+        for cell in known:
+            if cell.noise == count:
+                _add_histogram(figure, cell, known[cell])
+    figure.add_group("Mean strength as false edges are added")
+    places: dict[tuple[str, str], dict[NoiseSpec, _Groups]] = {}
+    for cell, found in known.items():
+        places.setdefault((cell.row, cell.dataset), {})[cell.noise] = found
+    for place, by_noise in places.items():
+        if len(by_noise) > 1:
+            _add_means(figure, place, plan.false_edges, by_noise)
+    return figure.finished()
 
 
-def _histogram(name: str, cell: Cell, found: _Groups) -> Card:
+def _add_histogram(figure: Drawing, cell: Cell, found: _Groups) -> None:
     edges = [*BINS, 2 * BINS[-1] - BINS[-2]]
 
     def paint(axes: Axes) -> None:
@@ -100,36 +90,32 @@ def _histogram(name: str, cell: Cell, found: _Groups) -> Card:
         f"Share of edges by strength relative to the start, {place}, "
         f"{cell.noise} false edges"
     )
-    name = f"{name}-bars-{cell.row}-{cell.dataset}-{cell.noise}"
+    name = f"{figure.name}-bars-{cell.row}-{cell.dataset}-{cell.noise}"
     svg = draw_svg(name, title, paint, height=190)
     means = ", ".join(f"{group} {one.ratio.mean:.3f}" for group, one in found.items())
     gone = ", ".join(f"{group} {one.zero:.1f} %" for group, one in found.items())
     tags = Tags((cell.method,), (cell.row,), (cell.dataset,))
     panel = Panel(svg, tags, "percent of the group's edges")
-    return Card(place, (panel,), f"Mean: {means}. Gone: {gone}.")
+    figure.add_card(place, panel, note=f"Mean: {means}. Gone: {gone}.")
 
 
-def _against_noise(
-    name: str, plan: Outline, known: dict[Cell, _Groups]
-) -> Iterator[Card]:
-    places: dict[tuple[str, str], dict[NoiseSpec, _Groups]] = {}
-    for cell, found in known.items():
-        places.setdefault((cell.row, cell.dataset), {})[cell.noise] = found
-    for (row, dataset), by_noise in places.items():
-        if len(by_noise) < 2:
-            continue
+def _add_means(
+    figure: Drawing,
+    place: tuple[str, str],
+    counts: Sequence[int],
+    by_noise: Mapping[NoiseSpec, _Groups],
+) -> None:
+    def paint(axes: Axes) -> None:
+        for group, style in EDGES.items():
+            found = (by_noise.get(count, {}) for count in counts)
+            line = [one[group].ratio if group in one else None for one in found]
+            points(axes, range(len(line)), line, style)
+        axes.set_xticks(range(len(counts)), list(map(short_count, counts)))
+        axes.set_xlabel("false edges added")
 
-        def paint(axes: Axes, by_noise: dict[NoiseSpec, _Groups] = by_noise) -> None:
-            for group, style in EDGES.items():
-                found = (by_noise.get(count, {}) for count in plan.false_edges)
-                line = [one[group].ratio if group in one else None for one in found]
-                points(axes, range(len(line)), line, style)
-            counts = [short_count(count) for count in plan.false_edges]
-            axes.set_xticks(range(len(counts)), counts)
-            axes.set_xlabel("false edges added")
-
-        place = place_title(row, dataset)
-        title = f"Mean strength relative to the start against false edges, {place}"
-        svg = draw_svg(f"{name}-mean-{row}-{dataset}", title, paint, height=190)
-        tags = Tags(("gsebo",), (row,), (dataset,))
-        yield Card(place, (Panel(svg, tags, "mean strength / start"),))
+    row, dataset = place
+    words = place_title(row, dataset)
+    title = f"Mean strength relative to the start against false edges, {words}"
+    svg = draw_svg(f"{figure.name}-mean-{row}-{dataset}", title, paint, height=190)
+    tags = Tags(("gsebo",), (row,), (dataset,))
+    figure.add_card(words, Panel(svg, tags, "mean strength / start"))

@@ -2,16 +2,13 @@
 
 import base64
 import hashlib
-from collections.abc import Iterable
 from importlib.resources import files
-from itertools import groupby
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from gsebo.report.figures.drawing import Tags
 from gsebo.report.names import backbone_title, dataset_title, method_title
-from gsebo.report.page.tables import PageRow
 
 _FOLDER = "files"
 # What comes later may overrule what comes before.
@@ -35,7 +32,6 @@ def render(template: str, **content: object) -> str:
         "method": method_title,
         "backbone": backbone_title,
         "dataset": dataset_title,
-        "sections": _sections,
         "svg": Markup,
     }
     return environment.get_template(template).render(
@@ -67,11 +63,6 @@ def _code(text: str) -> Markup:
         for number, part in enumerate(text.split("`"))
     )
     return Markup("").join(parts)
-
-
-def _sections(rows: Iterable[PageRow]) -> list[tuple[str, list[PageRow]]]:
-    """Rows with the same first label together."""
-    return [(key, list(some)) for key, some in groupby(rows, lambda row: row.labels[0])]
 
 
 def _tags(tags: Tags) -> Markup:

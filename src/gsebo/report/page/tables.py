@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from markupsafe import Markup, escape
 
@@ -115,6 +116,11 @@ class PageTable:
     group_tags: tuple[Tags, ...]
     tags: Tags
     rows: tuple[PageRow, ...]
+
+    def sections(self) -> list[tuple[str, list[PageRow]]]:
+        """Rows with the same first label together."""
+        found = groupby(self.rows, lambda row: row.labels[0])
+        return [(label, list(rows)) for label, rows in found]
 
 
 def page_table(

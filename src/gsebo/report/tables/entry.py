@@ -22,31 +22,23 @@ _DRAWS = 100_000
 
 @dataclass(frozen=True)
 class Entry:
-    """The figures of one cell.
-
-    Attributes:
-        cell: The cell.
-        networks: Names of the networks that were fitted, mostly one.
-        paper: Mean and standard deviation that the paper prints.
-        ours: Mean and standard deviation of what is stored.
-        vanilla: The same for vanilla in the same place, if that is another cell.
-        p_vanilla: Of the paired permutation test against it.
-        val_accuracy: Mean accuracy in percent on the nodes that chose the step.
-        best_step: Mean number of that step.
-        seconds: Mean of each fit.
-        peak_memory_bytes: Largest of all fits.
-    """
+    """The figures of one cell: means over its fits, accuracies in percent."""
 
     cell: Cell
-    networks: tuple[str, ...] = ()
-    paper: tuple[float, float] | None = None
-    ours: Summary | None = None
-    vanilla: Summary | None = None
-    p_vanilla: float | None = None
-    val_accuracy: float | None = None
-    best_step: float | None = None
-    seconds: float | None = None
-    peak_memory_bytes: int | None = None
+    # Those that were fitted, mostly one.
+    networks: tuple[str, ...]
+    # Mean and standard deviation that the paper prints.
+    paper: tuple[float, float] | None
+    ours: Summary | None
+    # Of vanilla in the same place, if that is another cell, and of the paired test.
+    vanilla: Summary | None
+    p_vanilla: float | None
+    # On the nodes that chose the step.
+    val_accuracy: float | None
+    best_step: float | None
+    seconds: float | None
+    # The largest of all fits.
+    peak_memory_bytes: int | None
 
     @property
     def difference(self) -> float | None:
