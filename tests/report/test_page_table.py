@@ -26,7 +26,8 @@ def test_every_number_leads_to_the_trials_behind_it(tmp_path: Path, text: str) -
         assert table.dataset in ("cora", "citeseer")
         assert shown.tags.datasets == (table.dataset,)
         for row in shown.rows:
-            linked = [cells[cell.anchor] for cell in row.cells if cell.anchor]
+            shown_cells = [cell for group in row.groups for cell in group]
+            linked = [cells[cell.anchor] for cell in shown_cells if cell.anchor]
             if table.noise:
                 titles = [level_in_words(cell.noise) for cell in linked]
                 kinds = {noise_parts(cell.noise)[0] for cell in linked if cell.noise}

@@ -92,19 +92,15 @@ class PageCell:
     html: Markup
     # "text", "number", "better", "worse" or "missing".
     kind: str
-    # What its column is about.
-    tags: Tags
     anchor: str
-    # Whether it is the first of its group of columns.
-    first: bool
 
 
 @dataclass(frozen=True)
 class PageRow:
-    """One line."""
+    """One line, with the cells of each group of columns."""
 
     labels: tuple[str, ...]
-    cells: tuple[PageCell, ...]
+    groups: list[list[PageCell]]
     tags: Tags
 
 
@@ -138,20 +134,17 @@ def page_table(
     for row in table.rows:
         named = dict(zip(table.labels, row.labels, strict=True))
         key = tuple(named.get(name, "") for name in ("network", "method", "setting"))
-        cells = []
         contents = iter(row.contents)
-        for group, tags in zip(table.groups, groups, strict=True):
-            for place, heading in enumerate(group.columns):
-                linked = heading in ("", "ours")
-                anchor = anchors.get((*key, group.title), "") if linked else ""
-                cell = _cell(next(contents), heading, tags, anchor, place == 0)
-                cells.append(cell)
+        cells = []
+        for group in table.groups:
+            anchor = anchors.get((*key, group.title), "")
+            cells.append([_cell(next(contents), one, anchor) for one in group.columns])
         about = Tags(
             _named(plan.methods, method_title, named.get("method")),
             _named(plan.rows, backbone_title, named.get("network")),
             _named(plan.datasets, dataset_title, named.get("dataset")),
         )
-        rows.append(PageRow(row.labels, tuple(cells), about))
+        rows.append(PageRow(row.labels, cells, about))
     return PageTable(table, groups, whole, tuple(rows))
 
 
@@ -168,18 +161,17 @@ def _anchors(table: Table, trials: Sequence[CellTrials]) -> dict[tuple[str, ...]
     return found
 
 
-def _cell(
-    content: Content, heading: str, tags: Tags, anchor: str, first: bool
-) -> PageCell:
+def _cell(content: Content, heading: str, anchor: str) -> PageCell:
     kind = "text" if isinstance(content, str) else "number"
     if isinstance(content, Missing):
-        kind, anchor = "missing", ""
+        kind = "missing"
     elif isinstance(content, Value) and heading == "difference":
         # As it is shown: what is rounded to nothing is neither.
         sign = round(content.mean, 1)
         kind = "worse" if sign < 0 else "better" if sign > 0 else "number"
+    linked = heading in ("", "ours") and kind != "missing"
     # The style escapes whatever is not one of its signs.
-    return PageCell(Markup(_STYLE.write(content)), kind, tags, anchor, first)
+    return PageCell(Markup(_STYLE.write(content)), kind, anchor if linked else "")
 
 
 def _named(
