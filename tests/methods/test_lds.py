@@ -34,7 +34,7 @@ def problem_of(data: Data, **changes: Any) -> LDSProblem:
     prepared = PreparedGraph(data, torch.device("cpu"))
     task = make_task(prepared, model.network(), weight_decay=0.01, seed=3)
     outer_nodes = data.val_mask.nonzero().squeeze(-1)
-    return LDSProblem(task, model, lambda episode: task.initial_weights(), outer_nodes)
+    return LDSProblem(task, model, lambda seed: task, outer_nodes)
 
 
 def undecided() -> Tree:

@@ -95,11 +95,7 @@ class Backbone(nn.Module, ABC):
     normalisation: Normalisation = UNCHANGED
 
     def prepare(self, features: Features, pattern: Pattern, num_classes: int) -> None:
-        """Get ready for a graph: make weights that wait for their input, if any do.
-
-        Raises:
-            InvalidInput: The network cannot be used on it.
-        """
+        """Make weights that wait for their input, and refuse what cannot be used."""
 
     @abstractmethod
     def forward(
@@ -192,17 +188,11 @@ class SizedBackbone(Backbone):
 
 
 class Layer(nn.Module, ABC):
-    """One propagation: ``(h, pattern, strength) -> h``.
+    """One propagation: ``(h, pattern, strength) -> h``."""
 
-    Attributes:
-        weight: What ``h`` is multiplied by before it is propagated.
-        bias: One number for each channel of the result.
-        heads: How many numbers each entry gets on the way.
-    """
-
-    weight: nn.Parameter
+    weight: nn.Parameter  # What h is multiplied by before it is propagated.
     bias: nn.Parameter
-    heads: int = 1
+    heads: int = 1  # How many numbers each entry gets on the way.
 
     @abstractmethod
     def forward(
@@ -212,19 +202,12 @@ class Layer(nn.Module, ABC):
 
 
 class LayeredBackbone(SizedBackbone):
-    """A network of layers that follow each other.
+    """A network of layers that follow each other."""
 
-    Attributes:
-        layers: Each a :class:`Layer`.
-        activation: Between two layers.
-        input_dropout: Whether there is dropout before the first layer too.
-        joins_layers: Whether the read-out looks at more than the last layer.
-    """
-
-    layers: nn.ModuleList
-    activation: Callable[[Tensor], Tensor]
-    input_dropout: bool = True
-    joins_layers: bool = False
+    layers: nn.ModuleList  # Each a Layer.
+    activation: Callable[[Tensor], Tensor]  # Between two layers.
+    input_dropout: bool = True  # Whether there is one before the first layer too.
+    joins_layers: bool = False  # Whether the read-out looks at more than the last one.
 
     def __post_init__(self) -> None:
         super().__post_init__()

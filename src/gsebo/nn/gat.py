@@ -70,23 +70,18 @@ class GATLayer(Layer):
     """
 
     def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        *,
-        heads: int,
-        concat: bool,
-        dropout: float,
-        number: int,
-        renormalise: bool,
+        self, net: "GAT", number: int, in_channels: int, out_channels: int
     ) -> None:
         super().__init__()
-        self.heads, self.concat, self.dropout = heads, concat, dropout
-        self.number, self.renormalise = number, renormalise
+        # The last one has heads of its own, which are averaged.
+        self.concat = number < net.num_layers - 1
+        heads = self.heads = net.heads if self.concat else net.output_heads
+        self.number, self.dropout = number, net.dropout
+        self.renormalise = net.renormalise
         self.weight = glorot(in_channels, heads * out_channels)
         # One column per role: target, source.
         self.attention = glorot(heads, out_channels, 2)
-        width = heads * out_channels if concat else out_channels
+        width = heads * out_channels if self.concat else out_channels
         self.bias = nn.Parameter(torch.zeros(width))
 
     def forward(
@@ -134,13 +129,5 @@ class GAT(LayeredBackbone):
         self.activation = elu
 
     def layer(self, number: int, in_channels: int, out_channels: int) -> GATLayer:
-        last = number == self.num_layers - 1
-        return GATLayer(
-            self.heads * in_channels if number else in_channels,
-            out_channels,
-            heads=self.output_heads if last else self.heads,
-            concat=not last,
-            dropout=self.dropout,
-            number=number,
-            renormalise=self.renormalise,
-        )
+        width = self.heads * in_channels if number else in_channels
+        return GATLayer(self, number, width, out_channels)

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, final
 import torch
 from torch import Tensor
 
-from gsebo.graph.graph import Graph
+from gsebo.graph import Graph
 from gsebo.methods.base import Run
 from gsebo.methods.baselines.pairs import linked_pairs, nodes_of, number_of, rewired
 from gsebo.methods.outcome import Outcome

@@ -29,8 +29,7 @@ from torch.func import functional_call
 from torch.nn.functional import elu, logsigmoid
 
 from gsebo.bilevel import Tree, make_optimizer
-from gsebo.graph import Propagation, Topology
-from gsebo.graph.graph import Graph
+from gsebo.graph import Graph, Propagation, Topology
 from gsebo.methods.base import Run
 from gsebo.methods.baselines.pairs import (
     highest_unlinked_pairs,
@@ -45,7 +44,7 @@ from gsebo.methods.outcome import Outcome
 from gsebo.methods.parameters import Rate, ShareBelowOne, SideWidth, Steps
 from gsebo.methods.prepare import PreparedGraph
 from gsebo.methods.schedule import EpochClassifier, train_on_fixed_structure
-from gsebo.nn.base import glorot, symmetric_normalisation
+from gsebo.nn.base import Features, glorot, symmetric_normalisation
 from gsebo.sparse import Noise, Pattern, SparseFeatures, row_sum, sddmm, spmm, uniform
 from gsebo.training.threads import threads_for
 
@@ -267,9 +266,7 @@ class GraphEncoder(nn.Module):
         self.mean = glorot(hidden_channels, out_channels)
         self.deviation = glorot(hidden_channels, out_channels) if variational else None
 
-    def forward(
-        self, features: Tensor | SparseFeatures, normalised: Propagation
-    ) -> Embedding:
+    def forward(self, features: Features, normalised: Propagation) -> Embedding:
         """Embed the nodes; ``normalised`` is Â."""
         hidden = elu(spmm(*normalised, features @ self.first))
         mean = spmm(*normalised, hidden @ self.mean)
@@ -287,9 +284,7 @@ def auto_encoder_loss(
     return reconstruction + embedding.divergence() / drawn.shape[0]
 
 
-def scaled_rows(
-    features: Tensor | SparseFeatures, by: Literal["sum", "max"]
-) -> Tensor | SparseFeatures:
+def scaled_rows(features: Features, by: Literal["sum", "max"]) -> Features:
     """Divide each row by the sum, or by the largest, of its absolute values.
 
     Rows of zeros stay zero.

@@ -1,11 +1,7 @@
 """GAug-O: every training step sees another graph, drawn from predicted edges.
 
-The edge predictor (Zhao et al., AAAI 2021) is a graph auto-encoder. With Â = normalised
-A + I,
-
-    Z = ReLU(Â (Â X W₀) W₁),   L = Z Zᵀ,   P = a L / max(L) + (1 - a) (A + I)
-
-Every matrix here is dense: that each pair of nodes may become an edge is the method.
+The edge predictor is Z = ReLU(Â (Â X W₀) W₁) with Â = normalised A + I. Every other
+matrix is dense: that each pair of nodes may become an edge is the method.
 """
 
 import copy
@@ -31,18 +27,10 @@ from gsebo.methods.baselines.shared import (
 )
 from gsebo.methods.parameters import Positive, Rate, SideWidth, StepsOrZero
 from gsebo.nn import GAT, GCN, MLP, SAGE, Backbone, JKNet
-from gsebo.nn.base import glorot, symmetric_normalisation
+from gsebo.nn.base import Features, glorot, symmetric_normalisation
 from gsebo.nn.gat import GATLayer
 from gsebo.schema import Share
-from gsebo.sparse import (
-    CompletePattern,
-    Noise,
-    Pattern,
-    SparseFeatures,
-    sddmm,
-    spmm,
-    uniform,
-)
+from gsebo.sparse import CompletePattern, Noise, Pattern, sddmm, spmm, uniform
 from gsebo.training import Member, Task
 
 # Places that draw: graphs, and the weights of the predictor.
@@ -126,9 +114,7 @@ class EdgePredictor(nn.Module):
         self.first = glorot(in_channels, hidden_channels)
         self.second = glorot(hidden_channels, out_channels)
 
-    def forward(
-        self, features: Tensor | SparseFeatures, normalised: Propagation
-    ) -> Tensor:
+    def forward(self, features: Features, normalised: Propagation) -> Tensor:
         """Return Z, ``[nodes, out_channels]``."""
         hidden = spmm(*normalised, features @ self.first)
         return torch.relu(spmm(*normalised, hidden @ self.second))

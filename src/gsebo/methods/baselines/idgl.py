@@ -17,8 +17,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from gsebo.bilevel import Optimizer, Tree, make_optimizer
-from gsebo.graph import Propagation
-from gsebo.graph.graph import Graph
+from gsebo.graph import Graph, Propagation
 from gsebo.methods.baselines.pairs import dense_features, gram_matrix
 from gsebo.methods.baselines.shared import JointBaseline, run_layers
 from gsebo.methods.parameters import Rate, Samples, ShareBelowOne, Steps

@@ -19,8 +19,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from gsebo.bilevel import Reverse, Tree, begin, make_optimizer, scheduled, sgd
-from gsebo.graph import Propagation
-from gsebo.graph.graph import Graph
+from gsebo.graph import Graph, Propagation
 from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.baselines.pairs import PairMatrix, require_dense_memory
 from gsebo.methods.baselines.shared import BaselineProblem, both_ways
@@ -98,11 +97,17 @@ class LDS(GraphClassifier):
         require_dense_memory(
             "lds", matrices, data.num_nodes, prepared.dtype, prepared.device
         )
-        episodes = _Episodes(self)
+
+        def task_of(seed: int) -> Task:
+            return make_task(
+                prepared, self.network(), weight_decay=self.weight_decay, seed=seed
+            )
+
         problems, settings = [], []
         for run in runs:
             outer_nodes, stop = outer_and_stopping_nodes(data, self.stop_on, run.seed)
-            problems.append(self._problem(prepared, run, outer_nodes))
+            nodes = outer_nodes.to(run.device)
+            problems.append(LDSProblem(task_of(run.seed), self, task_of, nodes))
             settings.append(
                 loop_settings(
                     run,
@@ -112,26 +117,12 @@ class LDS(GraphClassifier):
                     select_by=self.select_by,
                 )
             )
+        episodes = _Episodes(self)
         with threads_for(data.num_nodes**2 * self.hidden_channels):
             starts = [episodes.start(problem) for problem in problems]
             progresses = run_loop(problems, episodes.run, starts, settings)
         pairs = zip(problems, progresses, strict=True)
         return [joint_outcome_of(prepared, *pair) for pair in pairs]
-
-    def _problem(
-        self, prepared: PreparedGraph, run: Run, outer_nodes: Tensor
-    ) -> "LDSProblem":
-        def task_of(seed: int) -> Task:
-            return make_task(
-                prepared, self.network(), weight_decay=self.weight_decay, seed=seed
-            )
-
-        def fresh_weights(episode: int) -> Tree:
-            high, low = Noise(run.seed, episode).keys(_WEIGHTS)
-            return task_of((high << 31) + low).initial_weights()
-
-        nodes = outer_nodes.to(run.device)
-        return LDSProblem(task_of(run.seed), self, fresh_weights, nodes)
 
 
 @final
@@ -243,20 +234,18 @@ def _drawn(probabilities: Tensor, noise: Noise, site: int) -> Tensor:
 class LDSProblem(BaselineProblem):
     """Losses on drawn graphs, as functions of the weights and of the probabilities.
 
-    An episode, by its number, begins with fresh weights.
+    A task like the given one, with other weights, can be made by a seed.
     """
 
     def __init__(
         self,
         task: Task,
         method: LDS,
-        fresh_weights: Callable[[int], Tree],
+        task_of: Callable[[int], Task],
         outer_nodes: Tensor,
     ) -> None:
         super().__init__(task)
-        self._method = method
-        self.fresh_weights = fresh_weights
-        self._outer_nodes = outer_nodes
+        self._method, self._task_of, self._outer_nodes = method, task_of, outer_nodes
         self._graphs = BernoulliEdges(task.num_nodes, task.device)
         self._pattern = CompletePattern(task.num_nodes, task.device)
 
@@ -266,6 +255,11 @@ class LDSProblem(BaselineProblem):
         if self._method.prior == "knn":
             edges = nearest_neighbours(self.task.features, self._method.num_neighbours)
         return {_PROBABILITY: self._graphs.certain(edges, self.task.dtype)}
+
+    def fresh_weights(self, episode: int) -> Tree:
+        """Weights that an episode begins with."""
+        high, low = Noise(self.task.seed, episode).keys(_WEIGHTS)
+        return self._task_of((high << 31) + low).initial_weights()
 
     def loss(self, weights: Tree, outer: Tree, step: int) -> Tensor:
         noise = Noise(self.task.seed, step)
@@ -286,13 +280,12 @@ class LDSProblem(BaselineProblem):
 
     def members(self, weights: Tree, outer: Tree) -> list[Member]:
         """Graphs that are drawn once, whatever the step; they are sparse."""
-        draws = (
-            self._graphs.sample_edges(
-                outer[_PROBABILITY], Noise(self.task.seed, number), _PREDICTED
-            )
-            for number in range(self._method.test_samples)
-        )
-        return [Member(self.unweighted(edges)) for edges in draws]
+        members = []
+        for number in range(self._method.test_samples):
+            noise = Noise(self.task.seed, number)
+            edges = self._graphs.sample_edges(outer[_PROBABILITY], noise, _PREDICTED)
+            members.append(Member(self.unweighted(edges)))
+        return members
 
     def _drawn(self, outer: Tree, noise: Noise, site: int) -> Propagation:
         """A graph with self-loops in its vanilla propagation, differentiable."""

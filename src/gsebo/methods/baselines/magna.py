@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Annotated, Any, ClassVar, final
+from typing import Annotated, ClassVar, final
 
 import torch
 from msgspec import Meta
@@ -13,7 +13,7 @@ from torch.nn.functional import leaky_relu
 
 from gsebo.bilevel import clipped, make_optimizer, scheduled
 from gsebo.errors import InvalidInput
-from gsebo.graph.graph import Graph
+from gsebo.graph import Graph
 from gsebo.methods.base import Run
 from gsebo.methods.outcome import Outcome
 from gsebo.methods.parameters import Rate, ShareBelowOne, Steps, Width
@@ -45,6 +45,7 @@ _SLOPE = 0.2
 _NEVER = -1e20
 _EPSILON = 1e-6
 _EXPANSION = 4
+_SHARES = ("teleport", "attention_dropout", "edge_dropout", "feed_forward_dropout")
 # Its sites depend on the number of hops, so that they begin above all others.
 _FIRST_SITE = 1_000_000
 
@@ -312,12 +313,11 @@ class MAGNANet(SizedBackbone):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_counts(heads=self.heads, hops=self.hops, top_k=self.top_k)
-        _require_shares(
-            teleport=self.teleport,
-            attention_dropout=self.attention_dropout,
-            edge_dropout=self.edge_dropout,
-            feed_forward_dropout=self.feed_forward_dropout,
-        )
+        for name in _SHARES:
+            share = getattr(self, name)
+            number = isinstance(share, Real) and not isinstance(share, bool)
+            if not number or not 0 <= share < 1:
+                raise InvalidInput(f"{name}={share!r} given; expected 0 <= {name} < 1.")
         if self.hidden_channels % self.heads:
             raise InvalidInput(
                 f"hidden_channels={self.hidden_channels} given with heads={self.heads};"
@@ -346,13 +346,6 @@ class MAGNANet(SizedBackbone):
             h = block(h, pattern, strength, dropped, noise)
         logits: Tensor = h @ self.weight + self.bias
         return logits
-
-
-def _require_shares(**options: Any) -> None:
-    for name, value in options.items():
-        number = isinstance(value, Real) and not isinstance(value, bool)
-        if not number or not 0 <= value < 1:
-            raise InvalidInput(f"{name}={value!r} given; expected 0 <= {name} < 1.")
 
 
 _Norm = Annotated[float, Meta(gt=0, description="a finite number above 0")]

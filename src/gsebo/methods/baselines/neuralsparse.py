@@ -26,15 +26,9 @@ from gsebo.methods.baselines.shared import (
     weights_of,
 )
 from gsebo.methods.parameters import Rate, SideWidth
+from gsebo.nn.base import Features
 from gsebo.schema import Count
-from gsebo.sparse import (
-    Noise,
-    Pattern,
-    SparseFeatures,
-    edge_softmax,
-    row_expand,
-    uniform,
-)
+from gsebo.sparse import Noise, Pattern, edge_softmax, row_expand, uniform
 from gsebo.sparse.pattern import subpattern
 from gsebo.training import Member, Task
 
@@ -117,7 +111,7 @@ class NeighbourScorer(nn.Module):
         nn.init.uniform_(self.ends, -bound, bound)
         nn.init.xavier_uniform_(self.output)
 
-    def forward(self, features: Tensor | SparseFeatures, pattern: Pattern) -> Tensor:
+    def forward(self, features: Features, pattern: Pattern) -> Tensor:
         """Return the score of every entry; the pattern has no self-loops."""
         target, source = (features @ self.ends).T.chunk(2)
         hidden = row_expand(pattern, target + self.bias) + row_expand(pattern.T, source)

@@ -11,15 +11,16 @@ from torch import Tensor
 
 from gsebo.errors import InvalidInput
 from gsebo.memory import free_memory
-from gsebo.sparse import Noise, SparseFeatures, uniform
+from gsebo.nn.base import Features
+from gsebo.sparse import Noise, uniform
 
 
-def dense_features(features: Tensor | SparseFeatures) -> Tensor:
+def dense_features(features: Features) -> Tensor:
     """The same features ``[nodes, channels]``, zeros stored too."""
     return features if isinstance(features, Tensor) else features.to_dense()
 
 
-def gram_matrix(features: Tensor | SparseFeatures) -> Tensor:
+def gram_matrix(features: Features) -> Tensor:
     """Products of all pairs of feature rows, ``X Xᵀ``, ``[nodes, nodes]``."""
     dense = dense_features(features)
     return dense @ dense.mT

@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.nn.functional import softshrink
 
 from gsebo.bilevel import Optimizer, Tree, make_optimizer
-from gsebo.graph import Propagation
-from gsebo.graph.graph import Graph
+from gsebo.graph import Graph, Propagation
 from gsebo.methods.baselines.pairs import dense_features, gram_matrix
 from gsebo.methods.baselines.shared import BaselineProblem, JointBaseline
 from gsebo.methods.parameters import Rate, Steps

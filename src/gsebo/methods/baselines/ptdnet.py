@@ -121,12 +121,6 @@ class PTDNet(JointBaseline):
     shared_dropout: bool = True
     compat: bool = False
 
-    def gates(self) -> "HardConcrete":
-        """The distribution of the gates."""
-        if self.compat:
-            return HardConcrete(0.0, 1.01)
-        return HardConcrete(float(self.gamma), float(self.zeta))
-
     def temperature(self, step: int) -> float:
         """Of the gates, at a training step."""
         fallen = self.init_temperature * self.temperature_decay**step
@@ -302,7 +296,8 @@ class PTDNetProblem(BaselineProblem):
     def __init__(self, task: Task, method: PTDNet) -> None:
         super().__init__(task)
         self._method = method
-        self._gates = method.gates()
+        stretch = (0.0, 1.01) if method.compat else (method.gamma, method.zeta)
+        self._gates = HardConcrete(*map(float, stretch))
         with torch.no_grad():
             _, read = run_layers(task, task.initial_weights(), self.given, None)
         sizes = [h.shape[1] for h in read], method.edge_channels, method.pair_channels
@@ -399,9 +394,8 @@ class PTDNetProblem(BaselineProblem):
         return [Member(Propagation(pattern, torch.stack(told)))]
 
     def _edge_logits(self, outer: Tree, layer: int, h: Features) -> Tensor:
-        logits: Tensor = functional_call(
-            self._networks, outer, (layer, h, self.task.graph)
-        )
+        inputs = (layer, h, self.task.graph)
+        logits: Tensor = functional_call(self._networks, outer, inputs)
         return logits
 
     def _normalised(self, gates: Tensor) -> Tensor:

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from gsebo.bilevel import Optimizer, Tree
 from gsebo.bilevel.tree import filled, gradient, require_grad
 from gsebo.errors import InvalidInput
-from gsebo.graph import Propagation, Topology
-from gsebo.graph.graph import Graph
+from gsebo.graph import Graph, Propagation, Topology
 from gsebo.methods.base import Run
 from gsebo.methods.baselines.pairs import require_dense_memory
 from gsebo.methods.outcome import Outcome

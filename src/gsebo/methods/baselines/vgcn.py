@@ -23,8 +23,7 @@ from torch.nn.functional import cross_entropy, softplus
 
 from gsebo.bilevel import Tree, make_optimizer
 from gsebo.errors import InvalidInput
-from gsebo.graph import Propagation
-from gsebo.graph.graph import Graph
+from gsebo.graph import Graph, Propagation
 from gsebo.methods.base import Run
 from gsebo.methods.baselines.pairs import PairMatrix, require_dense_memory
 from gsebo.methods.baselines.shared import BaselineProblem

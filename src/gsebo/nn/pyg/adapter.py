@@ -39,12 +39,6 @@ def gated(
         edge_index: Edges ``[2, edges]`` that the model is called with, no self-loops.
         num_nodes: Number of nodes.
 
-    Yields:
-        The gate, which counts the propagations.
-
-    Raises:
-        InvalidInput: Where messages cannot be matched to edges.
-
     >>> from torch_geometric.nn import GINConv
     >>> conv = GINConv(torch.nn.Identity())
     >>> edge_index = torch.tensor([[0], [1]])
