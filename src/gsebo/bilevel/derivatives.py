@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 from functools import cache
 from typing import Any, NamedTuple, Protocol, cast, final
 
@@ -172,13 +172,9 @@ class _Graph(NamedTuple):
 class AutogradDerivatives(Derivatives):
     """By autograd: keep the graphs of the last steps that fit, record others again.
 
-    Args:
-        problem: The losses.
-        outer: ``Z``.
-        steps: Numbers of the inner steps that will be pulled back.
-        kept_graphs: How many steps' graphs may be alive at once, 0 to replay every
-            step; None is as many as fit into ``graph_memory``, but at least one.
-        graph_memory: Bound for the kept graphs, in bytes.
+    ``steps`` will be pulled back. Of so many steps graphs may be alive at once, of none
+    to replay every step; None is as many as fit into ``graph_memory`` bytes, but at
+    least one.
     """
 
     def __init__(
@@ -256,19 +252,14 @@ def graph_bytes(tensors: Iterable[Tensor]) -> int:
         if node is None or node in seen:
             continue
         seen.add(node)
-        for saved in _saved_tensors(node):
-            storage = saved.untyped_storage()
-            held[storage.data_ptr()] = storage.nbytes()
+        for name in _saved_names(cast(Hashable, type(node))):
+            value = getattr(node, name)
+            for saved in value if isinstance(value, tuple) else (value,):
+                if isinstance(saved, Tensor) and saved.layout == torch.strided:
+                    storage = saved.untyped_storage()
+                    held[storage.data_ptr()] = storage.nbytes()
         waiting += [before for before, _ in node.next_functions]
     return sum(held.values())
-
-
-def _saved_tensors(node: Any) -> Iterator[Tensor]:
-    for name in _saved_names(cast(Hashable, type(node))):
-        value = getattr(node, name)
-        for each in value if isinstance(value, tuple) else (value,):
-            if isinstance(each, Tensor) and each.layout == torch.strided:
-                yield each
 
 
 @cache

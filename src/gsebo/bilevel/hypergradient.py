@@ -1,7 +1,4 @@
-"""What a hypergradient is, and its two simplest engines.
-
-An engine differentiates an outer loss through training.
-"""
+"""What differentiates an outer loss through training, and the two simplest engines."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -24,19 +21,12 @@ from gsebo.bilevel.tree import Tree, detach, filled, gradient, require_grad
 
 
 class HypergradientStep(NamedTuple):
-    """What one call of an engine gives.
+    """What one call of an engine gives, without any graph."""
 
-    Attributes:
-        gradient: ``dF(W_tau(Z), Z) / dZ``, named and shaped as ``Z``.
-        iterate: where inner training stands after the steps, without any graph.
-        outer_loss: ``F(W_tau, Z)``, detached.
-        inner_losses: ``L`` before each of the steps, detached.
-    """
-
-    gradient: Tree
-    iterate: Iterate
-    outer_loss: Tensor
-    inner_losses: list[Tensor]
+    gradient: Tree  # dF(W_tau(Z), Z) / dZ, named and shaped as Z.
+    iterate: Iterate  # Where inner training stands after the steps.
+    outer_loss: Tensor  # F(W_tau, Z).
+    inner_losses: list[Tensor]  # L before each of the steps.
 
 
 class Hypergradient(ABC):
@@ -63,14 +53,9 @@ class Hypergradient(ABC):
         outer: Tree,
         steps: int,
     ) -> HypergradientStep:
-        """Train for some steps, then differentiate the outer loss through them.
+        """Train for ``tau >= 1`` steps, then differentiate the outer loss through them.
 
-        Args:
-            problem: the two losses.
-            optimizer: makes the inner steps.
-            iterate: where inner training stands; it is not changed.
-            outer: the outer variables ``Z``; they are not changed.
-            steps: ``tau``, the number of inner steps, at least 1.
+        Neither the iterate, where training begins, nor ``Z`` is changed.
         """
 
     @final

@@ -116,12 +116,7 @@ def sgd(lr: float) -> Optimizer:
 
 
 def momentum(lr: float, beta: float = 0.9) -> Optimizer:
-    """Heavy ball, ``M_t = beta M_{t-1} + g_t`` and ``W_t = W_{t-1} - lr M_t``.
-
-    Args:
-        lr: learning rate, finite and not negative.
-        beta: how much of the last direction is kept, in [0, 1).
-    """
+    """Heavy ball, ``M_t = beta M_{t-1} + g_t`` and ``W_t = W_{t-1} - lr M_t``."""
     rate = _checked_rate(lr)
     if not 0 <= beta < 1:
         raise InvalidInput(f"momentum beta={beta!r} given; expected a number in [0, 1)")

@@ -179,17 +179,29 @@ def current_group(
 
 
 def _join(place: Launch, device: torch.device, timeout: timedelta) -> None:
-    uses_gpu = device.type == "cuda"
-    if uses_gpu:
-        _take_own_gpu(place, device)
+    own_gpu = None
+    if device.type == "cuda":
+        found = torch.cuda.device_count()
+        if place.local_size > found:
+            raise InvalidInput(
+                f"{place.local_size} processes on a machine with {found} GPUs; expected "
+                "one for each at most, or --device cpu"
+            )
+        if device.index not in (None, place.local_rank):
+            raise InvalidInput(
+                f"device {device} given to the process with local rank "
+                f"{place.local_rank}; expected cuda, of which each process takes its own"
+            )
+        own_gpu = torch.device("cuda", place.local_rank)
+        torch.cuda.set_device(own_gpu)
     store, rank, size = next(rendezvous("env://", timeout=timeout))
     dist.init_process_group(
-        "nccl" if uses_gpu else "gloo",
+        "gloo" if own_gpu is None else "nccl",
         store=_meet(store, rank, size, timeout),
         rank=rank,
         world_size=size,
         timeout=timeout,
-        device_id=torch.device("cuda", place.local_rank) if uses_gpu else None,
+        device_id=own_gpu,
     )
     atexit.register(leave_group)
 
@@ -198,21 +210,6 @@ def leave_group() -> None:
     """Leave the group, if this process is in one."""
     if dist.is_initialized():
         dist.destroy_process_group()
-
-
-def _take_own_gpu(place: Launch, device: torch.device) -> None:
-    found = torch.cuda.device_count()
-    if place.local_size > found:
-        raise InvalidInput(
-            f"{place.local_size} processes on a machine with {found} GPUs; expected "
-            "one for each at most, or --device cpu"
-        )
-    if device.index not in (None, place.local_rank):
-        raise InvalidInput(
-            f"device {device} given to the process with local rank {place.local_rank}; "
-            "expected cuda, of which each process takes its own"
-        )
-    torch.cuda.set_device(place.local_rank)
 
 
 def _meet(store: Store, rank: int, size: int, timeout: timedelta) -> Store:
@@ -289,8 +286,12 @@ def told_by_first(group: Group, find: Callable[[], Content | None]) -> Content |
         name: (str(leaf.dtype).removeprefix("torch."), list(leaf.shape))
         for name, leaf in own.items()
     }
-    letter = json.dumps([refused, content is not None, facts, forms])
-    refused, is_found, facts, forms = json.loads(_text_of_first(group, letter))
+    text = json.dumps([refused, content is not None, facts, forms]).encode()
+    length = int(group.from_first(torch.tensor([len(text)])).item())
+    # The others give as many letters, whatever they are.
+    letters = torch.tensor(list(text.ljust(length)[:length]), dtype=torch.uint8)
+    text = bytes(group.from_first(letters).tolist())
+    refused, is_found, facts, forms = json.loads(text)
     if refused is not None:
         raise InvalidInput(refused)
     if not is_found:
@@ -305,11 +306,3 @@ def told_by_first(group: Group, find: Callable[[], Content | None]) -> Content |
 def agreed(group: Group, decision: bool) -> bool:
     """Let the first process decide for all."""
     return bool(group.from_first(torch.tensor([float(decision)])).item())
-
-
-def _text_of_first(group: Group, text: str) -> str:
-    letters = torch.tensor(list(text.encode()), dtype=torch.uint8)
-    length = int(group.from_first(torch.tensor([len(letters)])).item())
-    if not group.is_first:
-        letters = torch.empty(length, dtype=torch.uint8)
-    return bytes(group.from_first(letters).tolist()).decode()

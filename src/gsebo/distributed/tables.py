@@ -73,10 +73,9 @@ class EntryTable:
         sharded: Give each process a share instead of the whole. Entry ``k`` belongs to
             rank ``k * size // total``.
         dtype: Type of all numbers.
-        device: Where they are; files are read by the CPU.
-        folder: Where to put one ``.npy`` file for each column, of each process in a
-            folder of its own; ``None`` for memory. What was never written takes no
-            space there.
+        device: Where they are, if not in files.
+        folder: Where to put one ``.npy`` file for each column, of each process apart;
+            in memory by default. What was never written takes no space there.
     """
 
     def __init__(
@@ -169,8 +168,7 @@ class EntryTable:
         if (other.total, other._owners) != (self.total, self._owners):
             raise ValueError("a table shared out in another way; expected the same way")
         for name in self.columns.keys() & other.columns.keys():
-            for own in _chunks(len(self.held)):
-                piece = slice(own.start, own.stop)
+            for piece in _chunks(len(self.held)):
                 self._leaves[name][..., piece] = other._leaves[name][..., piece]
                 self.release()
                 other.release()
@@ -178,8 +176,8 @@ class EntryTable:
     def clear(self) -> None:
         """Make all numbers zero again that this process holds."""
         for leaf in self._leaves.values():
-            for own in _chunks(len(self.held)):
-                leaf[..., own.start : own.stop] = 0
+            for piece in _chunks(len(self.held)):
+                leaf[..., piece] = 0
                 self.release()
 
     def release(self) -> None:
@@ -331,13 +329,10 @@ def _unpack(packed: Tensor, columns: Columns) -> Tree:
 def save_table(table: EntryTable, folder: Path) -> dict[str, str]:
     """Write a table into a new folder, one ``.npy`` file for each column.
 
-    All processes of the group take part, and the first one writes. In the end the
-    folder is there as a whole or not at all. A checkpoint must never name a table that
-    is half written: so a table is written under a new name, then the checkpoint that
-    names it, and only then the old table is removed.
-
-    Returns:
-        Checksum of each column's file, where this process wrote it.
+    All processes of the group take part, and the first one writes and gets a checksum
+    of each file. In the end the folder is there as a whole or not at all. A checkpoint
+    must never name a table that is half written: so a table is written under a new
+    name, then the checkpoint that names it, and only then the old table is removed.
     """
     checksums: dict[str, str] = {}
     begun = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
@@ -370,9 +365,10 @@ def _write_column(table: EntryTable, name: str, file: IO[bytes]) -> None:
     file.write(header_of(table.kind, (*table.columns[name], table.total)))
     place, size = file.tell(), table.kind.itemsize
     for own in _chunks(table.total):
-        found = table.take(torch.arange(own.start, own.stop), [name])[name]
+        ids = torch.arange(own.start, own.stop)
+        found = table.take(ids, [name])[name].cpu().reshape(-1, len(ids)).numpy()
         table.release()
-        for row, numbers in enumerate(found.cpu().reshape(-1, len(own)).numpy()):
+        for row, numbers in enumerate(found):
             file.seek(place + (row * table.total + own.start) * size)
             file.write(numbers.tobytes())
     file.flush()
@@ -403,7 +399,7 @@ def check_table(
             )
         for own in _chunks(table.total):
             # Opened anew each time: what was read no longer counts as memory.
-            values = table.opened(path, name)[..., own.start : own.stop]
+            values = table.opened(path, name)[..., own]
             if not np.isfinite(values).all():
                 raise InvalidInput(f"{path} is not all finite; expected {_WHAT}")
 
@@ -419,7 +415,7 @@ def load_table(table: EntryTable, folder: Path) -> None:
             parts = []
             if table.group.is_first:
                 # Opened anew each time: what was read no longer counts as memory.
-                values = table.opened(path, name)[..., own.start : own.stop].copy()
+                values = table.opened(path, name)[..., own].copy()
                 ids = torch.arange(own.start, own.stop)
                 parts = [Entries(ids, {name: torch.from_numpy(values)})]
             table.write(*table.gathered(parts, [name]))
@@ -443,5 +439,5 @@ def _column_file(folder: Path, name: str) -> Path:
     return folder / f"{quote(name, safe='')}.npy"
 
 
-def _chunks(total: int) -> list[range]:
-    return [range(begin, min(begin + CHUNK, total)) for begin in range(0, total, CHUNK)]
+def _chunks(total: int) -> list[slice]:
+    return [slice(begin, min(begin + CHUNK, total)) for begin in range(0, total, CHUNK)]

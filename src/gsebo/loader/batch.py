@@ -25,26 +25,14 @@ Integers = NDArray[np.int64]
 @final
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Some nodes of a graph and some of the edges between them.
+    """Some nodes of a graph and some of the edges between them; both ascend."""
 
-    Attributes:
-        nodes: Their numbers in the whole graph, ascending, int64 ``[n]``.
-        edges: Ids of the edges in the whole graph, ascending, int64 ``[e]``.
-        edge_index: Source and target of each edge as positions in ``nodes``, sorted by
-            (target, source), int64 ``[2, e]``.
-        scale: How many edges into its target each edge stands for, float32 ``[e]``:
-            those of the whole graph over those present.
-        degree: Edges into each node in the whole graph, int64 ``[n]``.
-        seeds: Positions in ``nodes`` of those that the batch was drawn around,
-            ascending, int64 ``[s]``.
-    """
-
-    nodes: Tensor
-    edges: Tensor
-    edge_index: Tensor
-    scale: Tensor
-    degree: Tensor
-    seeds: Tensor
+    nodes: Tensor  # Their numbers in the whole graph, int64 [n].
+    edges: Tensor  # Ids of the edges in the whole graph, int64 [e].
+    edge_index: Tensor  # Positions in nodes, sorted by (target, source), int64 [2, e].
+    scale: Tensor  # Edges into the target in the whole graph over those here, [e].
+    degree: Tensor  # Edges into each node in the whole graph, int64 [n].
+    seeds: Tensor  # Positions in nodes of those drawn around, ascending, int64 [s].
 
     @classmethod
     def full(cls, arrays: GraphArrays, seeds: Integers) -> Batch:

@@ -118,6 +118,7 @@ class BoundPartition(BoundSampler):
         self._arrays, self._rows = arrays, CSRRows.of(arrays.indptr, arrays.source)
         self._num_parts, self._seed = num_parts, seed
         self._clusters_per_batch = clusters_per_batch
+        self._is_whole = num_parts <= clusters_per_batch
 
     @cached_property
     def partition(self) -> NDArray[np.int32]:
@@ -143,10 +144,6 @@ class BoundPartition(BoundSampler):
         for begin in range(0, len(clusters), self._clusters_per_batch):
             chosen = clusters[begin : begin + self._clusters_per_batch]
             yield self._union(chosen, nodes)
-
-    @property
-    def _is_whole(self) -> bool:
-        return self._num_parts <= self._clusters_per_batch
 
     @cached_property
     def _members(self) -> tuple[Integers, Integers]:

@@ -98,11 +98,8 @@ def sample_rows(
     """Draw so many positions from each row, uniformly and without replacement.
 
     What is drawn from a row is a pure function of (seed, step, site, row, count). The
-    rows are different ones, and the counts at most what they hold.
-
-    Returns:
-        Positions in the matrix, row after row and ascending within each, and their
-        columns.
+    rows are different ones, and the counts at most what they hold. Found are positions
+    in the matrix, row after row and ascending within each, and their columns.
     """
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
@@ -162,17 +159,11 @@ def _sample(  # type: ignore[no-untyped-def]
 
 
 class Induced(NamedTuple):
-    """The positions of some rows whose columns are among the same numbers.
+    """The positions of some rows whose columns are among the same numbers."""
 
-    Attributes:
-        positions: Where they are in the matrix, ascending.
-        columns: Their columns, as places among the chosen numbers.
-        counts: How many there are in each row.
-    """
-
-    positions: Integers
-    columns: Integers
-    counts: Integers
+    positions: Integers  # In the matrix, ascending.
+    columns: Integers  # As places among the chosen numbers.
+    counts: Integers  # Of each row.
 
 
 def induced_rows(matrix: CSRRows, chosen: Integers) -> Induced:

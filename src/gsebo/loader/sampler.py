@@ -52,13 +52,10 @@ class Sampler(ABC):
     def bind(
         self, arrays: GraphArrays, *, num_layers: int, batch_size: int, seed: int
     ) -> BoundSampler:
-        """Get ready to draw from a graph.
+        """Get ready to draw from a graph, which is only read.
 
-        Args:
-            arrays: The graph; it is only read.
-            num_layers: How many edges away the network looks.
-            batch_size: Size of a batch, in the sampler's own unit.
-            seed: Of all that is drawn.
+        The network looks ``num_layers`` edges away. The size of a batch is in the
+        sampler's own unit, and the seed that of all that is drawn.
         """
 
 
