@@ -19,8 +19,7 @@ from gsebo.bilevel import make_hypergradient, make_optimizer
 from gsebo.methods.amortised_fit import FullBatchFit
 from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.label_parts import LabelUse
-from gsebo.methods.prepare import PreparedGraph
-from gsebo.methods.schedule import loop_settings, work_of
+from gsebo.methods.prepare import PreparedGraph, loop_settings, work_of
 from gsebo.structure import AmortisedStrength
 from gsebo.training import FullBatch, NodeClassification, Progress, train_structure
 from gsebo.training.threads import threads_for

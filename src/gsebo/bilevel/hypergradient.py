@@ -58,6 +58,10 @@ class Hypergradient(ABC):
         Neither the iterate, where training begins, nor ``Z`` is changed.
         """
 
+    def remembered_steps(self, steps: int) -> int:
+        """Of how many steps gradients are kept until they are walked back."""
+        return 0
+
     @final
     def __call__(
         self,
@@ -116,6 +120,9 @@ class Unrolled(Hypergradient):
     """
 
     direct_term: bool = True
+
+    def remembered_steps(self, steps: int) -> int:
+        return steps
 
     @torch.enable_grad()
     def run(

@@ -112,6 +112,9 @@ class Reverse(Hypergradient):
                 "for as many as fit."
             )
 
+    def remembered_steps(self, steps: int) -> int:
+        return min(self.horizon or steps, steps)
+
     @torch.no_grad()
     def run(
         self,

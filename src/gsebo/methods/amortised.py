@@ -30,15 +30,23 @@ from gsebo.methods.label_parts import LabelUse
 from gsebo.methods.outcome import Outcome, told_of
 from gsebo.methods.parameters import (
     CountOrZero,
+    HypergradientName,
     NumFolds,
+    OptimizerName,
     Rate,
+    SamplerName,
     Samples,
     ShareBelowOne,
     SideWidth,
     Steps,
 )
-from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_task
-from gsebo.methods.schedule import loop_settings, steps_to_walk_back, work_of
+from gsebo.methods.prepare import (
+    NetworkChoices,
+    PreparedGraph,
+    loop_settings,
+    make_task,
+    work_of,
+)
 from gsebo.model.fitted import FittedModel, graph_checksum
 from gsebo.model.scorer import Scorer
 from gsebo.nn import Backbone
@@ -130,7 +138,7 @@ class Amortised(GraphClassifier):
 
     inner_steps: Steps = 20
     outer_lr: Rate = 0.01
-    outer_optimizer: str = "adam"
+    outer_optimizer: OptimizerName = "adam"
     max_outer_steps: Steps = 100
     label_use: LabelUse = "folds"
     num_folds: NumFolds = 5
@@ -145,24 +153,21 @@ class Amortised(GraphClassifier):
     scorer_decay: ShareBelowOne = 0.0
     candidates: CountOrZero = 0
     direct_term: bool = True
-    hypergradient: str | Hypergradient = "reverse"
+    hypergradient: HypergradientName | Hypergradient = "reverse"
     refit: bool = True
     refit_epochs: Steps = 400
     batch_size: Count | None = None
-    sampler: str | Sampler = "neighbour"
+    sampler: SamplerName | Sampler = "neighbour"
     batches_per_step: Samples = 1
     shard_strengths: bool = False
 
     def remembered_steps(self) -> int:
         """Training steps whose gradients are kept until they are walked back."""
         engine = make_hypergradient(self.hypergradient, direct_term=self.direct_term)
-        return steps_to_walk_back(engine, self.inner_steps)
+        return engine.remembered_steps(self.inner_steps)
 
     def _check_parameters(self) -> None:
-        super()._check_parameters()
         evidence_columns(self.evidence)
-        make_optimizer(self.outer_optimizer, self.outer_lr)
-        make_hypergradient(self.hypergradient, direct_term=self.direct_term)
         check_batches(self, candidates=(self.candidates, 0), refit=(self.refit, True))
 
     def make_structure(self) -> AmortisedStrength:

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Self, final
 import torch
 from torch import Tensor, nn
 
-from gsebo.bilevel import make_optimizer
 from gsebo.data import num_classes, validate
 from gsebo.data.formats.folder import GraphFolder
 from gsebo.data.splits import refuse_unseen
@@ -28,6 +27,7 @@ from gsebo.methods.folder_fit import on_folders
 from gsebo.methods.outcome import Choice, Outcome
 from gsebo.methods.parameters import (
     Depth,
+    OptimizerName,
     OptionalSeed,
     Rate,
     Samples,
@@ -221,7 +221,7 @@ class GraphClassifier(SklearnEstimator, ABC):
     num_layers: Depth = 2
     dropout: ShareBelowOne = 0.5
     inner_lr: Rate = 0.01
-    inner_optimizer: str = "adam"
+    inner_optimizer: OptimizerName = "adam"
     weight_decay: Rate = 5e-4
     backbone_options: dict[str, Any] | None = None
     device: str = "auto"
@@ -229,7 +229,6 @@ class GraphClassifier(SklearnEstimator, ABC):
 
     def _check_parameters(self) -> None:
         """Check what the declaration of no single parameter can say."""
-        make_optimizer(self.inner_optimizer, self.inner_lr)
 
     @abstractmethod
     def _train(self, data: Graph, runs: Sequence[Run]) -> Sequence[Outcome]:

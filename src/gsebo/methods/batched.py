@@ -78,7 +78,6 @@ def check_batches(estimator: Batched, **only: tuple[object, object]) -> None:
 
     ``only`` has parameters with what is given and the only value that batches can do.
     """
-    make_sampler(estimator.sampler)
     if estimator.batch_size is None:
         if estimator.shard_strengths:
             raise InvalidInput(

@@ -14,18 +14,13 @@ from gsebo.lookup import lookup
 from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.outcome import Outcome, outcomes_of
 from gsebo.methods.parameters import (
+    HypergradientName,
+    OptimizerName,
     Rate,
     Steps,
 )
-from gsebo.methods.prepare import PreparedGraph, make_problem
-from gsebo.methods.schedule import (
-    EpochClassifier,
-    Schedule,
-    StopOn,
-    steps_to_walk_back,
-    train_on_fixed_structure,
-    work_of,
-)
+from gsebo.methods.prepare import PreparedGraph, StopOn, make_problem, work_of
+from gsebo.methods.schedule import EpochClassifier, Schedule, train_on_fixed_structure
 from gsebo.schema import Count
 from gsebo.structure import EdgeStrength
 from gsebo.training import train_structure
@@ -159,21 +154,16 @@ class SingleLevel(EpochClassifier):
     max_epochs: Steps = 1000
     evaluate_every: Steps = 10
     outer_lr: Rate = 0.01
-    outer_optimizer: str = "sgd"
-    hypergradient: str = "first_order"
+    outer_optimizer: OptimizerName = "sgd"
+    hypergradient: HypergradientName = "first_order"
     per_layer: bool = False
     tied: bool = False
     learn_self_loops: bool = True
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        make_optimizer(self.outer_optimizer, self.outer_lr)
-        make_hypergradient(self.hypergradient, direct_term=True)
-
     def remembered_steps(self) -> int:
         """Training steps whose gradients are kept until they are walked back."""
         engine = make_hypergradient(self.hypergradient, direct_term=True)
-        return steps_to_walk_back(engine, self._steps_in_a_row())
+        return engine.remembered_steps(self._steps_in_a_row())
 
     def _steps_in_a_row(self) -> int:
         """Of the weights, between two of the strengths: never more than there are."""

@@ -31,17 +31,20 @@ from gsebo.methods.batched import (
 from gsebo.methods.folder_fit import build, learnable
 from gsebo.methods.outcome import Outcome, outcome_of, outcomes_of
 from gsebo.methods.parameters import (
+    HypergradientName,
+    OptimizerName,
     Rate,
+    SamplerName,
     Samples,
     ShareBelowOne,
     Steps,
 )
-from gsebo.methods.prepare import PreparedGraph, make_problem
-from gsebo.methods.schedule import (
+from gsebo.methods.prepare import (
+    PreparedGraph,
     StopOn,
     loop_settings,
+    make_problem,
     outer_and_stopping_nodes,
-    steps_to_walk_back,
     work_of,
 )
 from gsebo.model.fitted import FittedModel, graph_checksum
@@ -122,7 +125,7 @@ class GSEBO(GraphClassifier):
     outer_step: OuterStepName = "trust"
     trust_radius: ShareBelowOne = 0.03
     outer_lr: Rate = 0.01
-    outer_optimizer: str = "sgd"
+    outer_optimizer: OptimizerName = "sgd"
     max_outer_steps: Steps = 100
     patience: Count = 20
     direct_term: bool = False
@@ -130,24 +133,21 @@ class GSEBO(GraphClassifier):
     tied: bool = False
     learn_self_loops: bool = True
     initial_strength: InitialStrength = "vanilla"
-    hypergradient: str | Hypergradient = "reverse"
+    hypergradient: HypergradientName | Hypergradient = "reverse"
     stop_on: StopOn = "val"
     select_by: SelectBy = "loss"
     batch_size: Count | None = None
-    sampler: str | Sampler = "neighbour"
+    sampler: SamplerName | Sampler = "neighbour"
     batches_per_step: Samples = 1
     shard_strengths: bool = False
 
     def remembered_steps(self) -> int:
         """Training steps whose gradients are kept until they are walked back."""
         engine = make_hypergradient(self.hypergradient, direct_term=self.direct_term)
-        return steps_to_walk_back(engine, self.inner_steps)
+        return engine.remembered_steps(self.inner_steps)
 
     def _check_parameters(self) -> None:
-        super()._check_parameters()
-        make_optimizer(self.outer_optimizer, self.outer_lr)
         self._refuse_unused()
-        make_hypergradient(self.hypergradient, direct_term=self.direct_term)
         check_batches(
             self,
             structure=(self.structure, "edge"),

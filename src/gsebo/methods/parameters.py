@@ -1,13 +1,14 @@
 """What an estimator's parameters may be, declared once, and how files hold them.
 
 The annotation of a parameter is its declaration: an ``Annotated`` number with its
-limits, a ``Literal``, ``bool`` or a dictionary, each perhaps ``| None``. The check
-before a fit, the command line and the tests read it there.
+limits or name with its registry, a ``Literal``, ``bool`` or a dictionary, each perhaps
+``| None``. The check before a fit, the command line and the tests read it there.
 """
 
 import json
 import math
 import sys
+from collections.abc import Mapping
 from inspect import signature
 from numbers import Integral, Real
 from types import NoneType, UnionType
@@ -15,6 +16,7 @@ from typing import (
     Annotated,
     Any,
     Literal,
+    NamedTuple,
     Self,
     Union,
     get_args,
@@ -26,9 +28,10 @@ import numpy as np
 import torch
 from msgspec import Meta
 
+from gsebo.bilevel.registry import HYPERGRADIENTS, OPTIMIZERS
 from gsebo.errors import InvalidInput, escaped
 from gsebo.loader import SAMPLERS, Sampler
-from gsebo.lookup import lookup, unknown_name
+from gsebo.lookup import lookup, own_name, unknown_name
 
 _CODE, _SAMPLER, _SETTINGS = "code", "sampler", "settings"
 
@@ -195,6 +198,18 @@ OptionalSeed = (
 """What random numbers begin with; ``None`` for a fresh one."""
 
 
+class NameIn(NamedTuple):
+    """Says of a text that it is a name in a registry of such things."""
+
+    kind: str
+    names: Mapping[str, Any]
+
+
+OptimizerName = Annotated[str, NameIn("optimizer", OPTIMIZERS)]
+HypergradientName = Annotated[str, NameIn("hypergradient", HYPERGRADIENTS)]
+SamplerName = Annotated[str, NameIn("sampler", SAMPLERS)]
+
+
 def declared_parameters(estimator: type) -> dict[str, Any]:
     """The annotations of a constructor, which say all that each parameter may be."""
     hints = get_type_hints(
@@ -214,14 +229,20 @@ def alternatives(declared: Any) -> tuple[Any, ...]:
 def require_declared(name: str, value: Any, declared: Any) -> None:
     """Raise unless a value is what its annotation says.
 
-    Of a text, or an object instead of its name, an annotation says too little: whoever
-    looks up the name checks it.
+    Of a text without a registry an annotation says too little: whoever looks up the
+    name checks it.
     """
     kinds = alternatives(declared)
     if value is None and NoneType in kinds:
         return
     for kind in kinds:
-        if get_origin(kind) is Annotated:
+        if get_origin(kind) is Annotated and get_args(kind)[0] is str:
+            # An object may stand in place of its name.
+            objects = tuple(other for other in kinds if isinstance(other, type))
+            if not isinstance(value, objects):
+                said = get_args(kind)[1]
+                own_name(said.kind, value, said.names)
+        elif get_origin(kind) is Annotated:
             _require_number(name, value, *get_args(kind))
         elif get_origin(kind) is Literal:
             require_choice(name, value, get_args(kind))

@@ -2,19 +2,26 @@
 
 import copy
 from dataclasses import dataclass
-from typing import Any, final
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, final
 
 import torch
 from torch import Tensor, nn
 
 from gsebo.data import num_classes
+from gsebo.distributed.group import Alone, Group
 from gsebo.errors import InvalidInput
-from gsebo.graph import Topology, canonicalise
+from gsebo.graph import CanonicalGraph, Topology, canonicalise
 from gsebo.graph.graph import Graph
 from gsebo.nn import Backbone, make_backbone
+from gsebo.nn.base import Features
 from gsebo.sparse import make_features
 from gsebo.structure import GraphContext, Structure
-from gsebo.training import NodeClassification, Task
+from gsebo.training import LoopSettings, NodeClassification, Patience, Task
+from gsebo.training.history import SelectBy
+
+if TYPE_CHECKING:
+    from gsebo.methods.base import Run
 
 
 @dataclass(frozen=True)
@@ -97,20 +104,35 @@ class PreparedGraph:
     def __init__(self, data: Graph, device: torch.device) -> None:
         self.data = data
         self.device = device
-        self.graph = canonicalise(data)
         self.dtype = data.x.dtype if data.x.dtype == torch.float64 else torch.float32
-        self.features = make_features(data.x, self.dtype, device)
-        self.labels = data.y.to(device, torch.int64)
-        self.inner_nodes = data.train_mask.nonzero().squeeze(-1).to(device)
         self._topologies: dict[bool, Topology] = {}
+
+    @cached_property
+    def graph(self) -> CanonicalGraph:
+        """Nodes and edges in canonical order."""
+        return canonicalise(self.data)
+
+    @cached_property
+    def features(self) -> Features:
+        """Of the nodes, dense or sparse."""
+        return make_features(self.data.x, self.dtype, self.device)
+
+    @cached_property
+    def labels(self) -> Tensor:
+        """Class of each node, -1 where a fit may not know it."""
+        return self.data.y.to(self.device, torch.int64)
+
+    @cached_property
+    def inner_nodes(self) -> Tensor:
+        """Nodes of the training mask."""
+        return self.data.train_mask.nonzero().squeeze(-1).to(self.device)
 
     def with_edges(self, edge_index: Tensor) -> "PreparedGraph":
         """The same nodes, features and labels with other edges ``[2, E]``."""
-        other = copy.copy(self)
-        other.data = copy.copy(self.data)
-        other.data.edge_index = edge_index.cpu()
-        other.graph = canonicalise(other.data)
-        other._topologies = {}
+        data = copy.copy(self.data)
+        data.edge_index = edge_index.cpu()
+        other = PreparedGraph(data, self.device)
+        other.__dict__["features"] = self.features
         return other
 
     def topology(self, *, self_loops: bool) -> Topology:
@@ -188,3 +210,57 @@ def make_problem(
         weight_decay=weight_decay,
         seed=seed,
     )
+
+
+StopOn = Literal["val", "holdout"]
+
+
+def outer_and_stopping_nodes(
+    data: Graph, stop_on: StopOn, seed: int
+) -> tuple[Tensor, Tensor]:
+    """Split the validation nodes by their use.
+
+    Of ``"val"`` all serve the outer loss and decide when to stop, of ``"holdout"`` a
+    random half each.
+    """
+    nodes = data.val_mask.nonzero().squeeze(-1).cpu()
+    if stop_on == "val":
+        return nodes, nodes
+    if nodes.numel() < 2:
+        raise InvalidInput(
+            f"stop_on='holdout' given with {nodes.numel()} validation node; expected "
+            "at least 2 to split."
+        )
+    generator = torch.Generator().manual_seed(seed)
+    shuffled = nodes[torch.randperm(nodes.numel(), generator=generator)]
+    half = nodes.numel() // 2
+    return shuffled[:half].sort().values, shuffled[half:].sort().values
+
+
+def loop_settings(
+    run: "Run",
+    stop_nodes: Tensor,
+    *,
+    max_steps: int,
+    patience: int,
+    select_by: SelectBy,
+    group: Group | None = None,
+) -> LoopSettings:
+    """Put together how a loop runs."""
+    return LoopSettings(
+        max_steps=max_steps,
+        patience=Patience(select_by, patience),
+        stop_nodes=stop_nodes.to(run.device),
+        fingerprint=run.fingerprint(),
+        checkpoint=run.checkpoint,
+        watcher=run.watcher,
+        group=group or Alone(),
+    )
+
+
+def work_of(problem: NodeClassification | Task) -> int:
+    """Multiplications of the widest product of one forward pass, roughly."""
+    widest = max(p.shape[-1] for p in problem.backbone.parameters() if p.dim())
+    features = problem.features
+    stored = features.numel() if isinstance(features, Tensor) else len(features.values)
+    return max(problem.graph.num_entries, stored) * widest

@@ -2,96 +2,37 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-import torch
 from torch import Tensor
 
-from gsebo.bilevel import Hypergradient, Optimizer, make_optimizer
-from gsebo.bilevel.hypergradient import Unrolled
-from gsebo.bilevel.reverse import Reverse
-from gsebo.distributed.group import Alone, Group
-from gsebo.errors import InvalidInput
+from gsebo.bilevel import Optimizer, make_optimizer
 from gsebo.graph.graph import Graph
 from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.outcome import Outcome, joint_outcome_of, outcomes_of, told_of
 from gsebo.methods.parameters import (
     Steps,
 )
-from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_problem, make_task
+from gsebo.methods.prepare import (
+    NetworkChoices,
+    PreparedGraph,
+    StopOn,
+    loop_settings,
+    make_problem,
+    make_task,
+    outer_and_stopping_nodes,
+    work_of,
+)
 from gsebo.schema import Count
 from gsebo.structure import Fixed
 from gsebo.training import (
     JointProblem,
     LoopSettings,
-    NodeClassification,
-    Patience,
     Task,
     train_together,
     train_weights,
 )
 from gsebo.training.history import SelectBy
 from gsebo.training.threads import threads_for
-
-StopOn = Literal["val", "holdout"]
-
-
-def outer_and_stopping_nodes(
-    data: Graph, stop_on: StopOn, seed: int
-) -> tuple[Tensor, Tensor]:
-    """Split the validation nodes by their use.
-
-    Of ``"val"`` all serve the outer loss and decide when to stop, of ``"holdout"`` a
-    random half each.
-    """
-    nodes = data.val_mask.nonzero().squeeze(-1).cpu()
-    if stop_on == "val":
-        return nodes, nodes
-    if nodes.numel() < 2:
-        raise InvalidInput(
-            f"stop_on='holdout' given with {nodes.numel()} validation node; expected "
-            "at least 2 to split."
-        )
-    generator = torch.Generator().manual_seed(seed)
-    shuffled = nodes[torch.randperm(nodes.numel(), generator=generator)]
-    half = nodes.numel() // 2
-    return shuffled[:half].sort().values, shuffled[half:].sort().values
-
-
-def loop_settings(
-    run: Run,
-    stop_nodes: Tensor,
-    *,
-    max_steps: int,
-    patience: int,
-    select_by: SelectBy,
-    group: Group | None = None,
-) -> LoopSettings:
-    """Put together how a loop runs."""
-    return LoopSettings(
-        max_steps=max_steps,
-        patience=Patience(select_by, patience),
-        stop_nodes=stop_nodes.to(run.device),
-        fingerprint=run.fingerprint(),
-        checkpoint=run.checkpoint,
-        watcher=run.watcher,
-        group=group or Alone(),
-    )
-
-
-def steps_to_walk_back(engine: Hypergradient, steps: int) -> int:
-    """Of how many steps a hypergradient keeps what it needs to walk back."""
-    if isinstance(engine, Reverse):
-        return min(engine.horizon or steps, steps)
-    return steps if isinstance(engine, Unrolled) else 0
-
-
-def work_of(problem: NodeClassification | Task) -> int:
-    """Multiplications of the widest product of one forward pass, roughly."""
-    widest = max(p.shape[-1] for p in problem.backbone.parameters() if p.dim())
-    features = problem.features
-    stored = features.numel() if isinstance(features, Tensor) else len(features.values)
-    return max(problem.graph.num_entries, stored) * widest
 
 
 @dataclass(frozen=True)

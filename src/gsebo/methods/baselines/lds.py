@@ -25,8 +25,13 @@ from gsebo.methods.baselines.pairs import PairMatrix, require_dense_memory
 from gsebo.methods.baselines.shared import BaselineProblem, both_ways
 from gsebo.methods.outcome import Outcome, joint_outcome_of
 from gsebo.methods.parameters import Rate, Samples, Steps
-from gsebo.methods.prepare import PreparedGraph, make_task
-from gsebo.methods.schedule import StopOn, loop_settings, outer_and_stopping_nodes
+from gsebo.methods.prepare import (
+    PreparedGraph,
+    StopOn,
+    loop_settings,
+    make_task,
+    outer_and_stopping_nodes,
+)
 from gsebo.schema import Count
 from gsebo.sparse import CompletePattern, Noise, uniform
 from gsebo.structure.candidates import nearest_neighbours
