@@ -184,13 +184,14 @@ def _join(place: Launch, device: torch.device, timeout: timedelta) -> None:
         found = torch.cuda.device_count()
         if place.local_size > found:
             raise InvalidInput(
-                f"{place.local_size} processes on a machine with {found} GPUs; expected "
-                "one for each at most, or --device cpu"
+                f"{place.local_size} processes on a machine with {found} GPUs; "
+                "expected one for each at most, or --device cpu"
             )
         if device.index not in (None, place.local_rank):
             raise InvalidInput(
                 f"device {device} given to the process with local rank "
-                f"{place.local_rank}; expected cuda, of which each process takes its own"
+                f"{place.local_rank}; expected cuda, of which each process takes its "
+                "own"
             )
         own_gpu = torch.device("cuda", place.local_rank)
         torch.cuda.set_device(own_gpu)
