@@ -4,7 +4,7 @@ import csv
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, NoReturn, final
+from typing import Any, NamedTuple, NoReturn, final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,6 +31,8 @@ _TYPES = {
 }
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LONGEST_LINE = 2**28
+_EMPTY = (b"", b"\r")
+_NO_ROW = "is empty: expected a row, as more rows follow"
 _DELIMITERS = "\t,; "
 _NAMED_DELIMITERS = {"\\t": "\t", "tab": "\t", "space": " "}
 _WHOLE_NUMBER = re.compile(r"\s*[+-]?[0-9]+\s*")
@@ -53,67 +55,33 @@ class _LineBlock(NamedTuple):
 
 def _line_blocks(path: Path, block_bytes: int) -> Iterator[_LineBlock]:
     """Read a file; empty lines at its end and a byte order mark are left out."""
-    number, empty, consumed = 1, 0, 0
+    rest, number, consumed, ended = b"", 1, 0, False
     try:
         with path.open("rb") as file:
-            for block in _whole_lines(file, path, block_bytes):
-                consumed += len(block)
-                ended = block.count(b"\n")
-                cut_off = not block.endswith(b"\n")
-                content = block.rstrip(b"\r\n")
-                if number == 1:
-                    content = content.removeprefix(_BYTE_ORDER_MARK)
+            while not ended:
+                piece = file.read(block_bytes)
+                consumed, ended = consumed + len(piece), not piece
+                rest += piece
+                whole = rest if ended else rest[: rest.rfind(b"\n") + 1]
+                if not whole and len(rest) > _LONGEST_LINE:
+                    raise InvalidInput(
+                        f"{path} has a line of more than {_LONGEST_LINE} bytes: "
+                        "expected a text file with one row per line."
+                    )
+                plain, rest = whole.rstrip(b"\r\n"), rest[len(whole) :]
+                content = plain.removeprefix(_BYTE_ORDER_MARK if number == 1 else b"")
                 if content:
-                    if empty:
-                        _refuse_empty(number - empty, path)
                     lines = content.count(b"\n") + 1
-                    gap = _empty_line(content)
-                    if gap is not None:
-                        # What is wrong before it has to be found first.
-                        before = b"\n".join(content.split(b"\n", gap)[:gap])
-                        if gap:
-                            yield _LineBlock(before, number, gap, consumed, False)
-                        _refuse_empty(number + gap, path)
+                    cut_off = not whole.endswith(b"\n")
                     yield _LineBlock(content, number, lines, consumed, cut_off)
-                    empty = ended + cut_off - lines
-                else:
-                    empty += ended
-                number += ended
+                    number += lines
+                    # What follows the end of the last line are empty ones.
+                    rest = whole[len(plain) :].partition(b"\n")[2] + rest
+                elif whole:
+                    # One empty line is as bad as several, should more rows follow.
+                    rest = b"\n" + rest
     except OSError as error:
         raise InvalidInput(f"cannot read {path}: {error.strerror}.") from error
-
-
-def _whole_lines(file: BinaryIO, path: Path, block_bytes: int) -> Iterator[bytes]:
-    rest = b""
-    while piece := file.read(block_bytes):
-        cut = piece.rfind(b"\n") + 1
-        if cut:
-            yield rest + piece[:cut]
-            rest = piece[cut:]
-        else:
-            rest += piece
-            if len(rest) > _LONGEST_LINE:
-                raise InvalidInput(
-                    f"{path} has a line of more than {_LONGEST_LINE} bytes: "
-                    "expected a text file with one row per line."
-                )
-    if rest:
-        yield rest
-
-
-def _empty_line(content: bytes) -> int | None:
-    """Number of lines before the first empty one, if there is one."""
-    if content.startswith((b"\n", b"\r\n")):
-        return 0
-    found = [content.find(mark) for mark in (b"\n\n", b"\n\r\n")]
-    first = min((place for place in found if place >= 0), default=None)
-    return None if first is None else content.count(b"\n", 0, first) + 1
-
-
-def _refuse_empty(line: int, path: Path) -> NoReturn:
-    raise InvalidInput(
-        f"line {line} of {path} is empty: expected a row, as more rows follow."
-    )
 
 
 @final
@@ -130,9 +98,12 @@ class CSVFile(TableFile):
             opening += block.content.split(b"\n", 2)[:2]
             if len(opening) > 1:
                 break
-        line = self._checked_header(opening)
-        self._delimiter = _delimiter_of(line, delimiter)
-        fields = self._fields(line)
+        for number, line in enumerate(opening[:2], 1):
+            if line in _EMPTY:
+                self._refuse(number, _NO_ROW)
+        header = self._checked_header(opening)
+        self._delimiter = _delimiter_of(header, delimiter)
+        fields = self._fields(header)
         self.named = not all(map(_WHOLE_NUMBER.fullmatch, fields))
         if self.named:
             self.columns = tuple(field.strip() for field in fields)
@@ -140,31 +111,25 @@ class CSVFile(TableFile):
         else:
             self.columns = tuple(f"column {n + 1}" for n in range(len(fields)))
         if (twice := self._repeated_name()) is not None:
-            raise InvalidInput(
-                f"line 1 of {path} names two columns {twice!r:.40}: expected each "
-                "name once."
-            )
+            self._refuse(1, f"names two columns {twice!r:.40}: expected each name once")
         self._first_row = self._fields(_decoded(opening[0])) if opening else []
 
     def _checked_header(self, opening: list[bytes]) -> str:
         if not opening:
             raise InvalidInput(f"{self.path} is empty: expected rows.")
-        line, where = _decoded(opening[0]).rstrip("\r"), f"line 1 of {self.path}"
+        line = _decoded(opening[0]).rstrip("\r")
         if "\0" in line:
-            raise InvalidInput(
-                f"{where} holds a null character: expected text in UTF-8."
-            )
+            self._refuse(1, "holds a null character: expected text in UTF-8")
         if line.count('"') % 2:
-            raise InvalidInput(
-                f"{where} opens a quote that it does not close: expected quotes in "
-                "pairs."
-            )
+            fault = "opens a quote that it does not close: expected quotes in pairs"
+            self._refuse(1, fault)
         if "\r" in line:
-            raise InvalidInput(
-                f"{where} holds a carriage return: expected lines that end in a line "
-                "feed."
-            )
+            fault = "holds a carriage return: expected lines that end in a line feed"
+            self._refuse(1, fault)
         return line
+
+    def _refuse(self, line: int, fault: str) -> NoReturn:
+        raise InvalidInput(f"line {line} of {self.path} {fault}.")
 
     def kinds(self) -> dict[str, str | None]:
         """What the first row holds; an empty field counts as a number."""
@@ -190,20 +155,13 @@ class CSVFile(TableFile):
             raise InvalidInput(f"{self.path} has only a header: expected rows.")
 
     def _rows_of(self, block: _LineBlock, kinds: dict[str, str]) -> Iterator[RowBatch]:
-        before = _closed_lines(block.content)
-        if before is not None:
-            # A quote that stays open would take the lines that follow into its field.
-            lines = block.content.split(b"\n")
+        if (broken := _first_broken(block.content)) is not None:
+            before, fault = broken
+            content = b"\n".join(block.content.split(b"\n")[:before])
+            block = block._replace(content=content, lines=before, cut_off=False)
             if before:
-                content = b"\n".join(lines[:before])
-                yield from self._rows_of(
-                    block._replace(content=content, lines=before, cut_off=False), kinds
-                )
-            raise InvalidInput(
-                f"line {block.first + before} of {self.path} opens a quote that it "
-                f"does not close ({_decoded(lines[before])!r:.40}): expected quotes in "
-                "pairs."
-            )
+                yield from self._rows_of(block, kinds)
+            self._refuse(block.first + before, fault)
         table = self._parse(block.content, block.lines, kinds)
         if table is not None:
             yield self._batch(table, block.first)
@@ -216,7 +174,7 @@ class CSVFile(TableFile):
             yield self._batch(table, block.first)
         cut_off = block.cut_off and good == len(lines) - 1
         fault = self._fault(_decoded(lines[good]), kinds, cut_off)
-        raise InvalidInput(f"line {block.first + good} of {self.path} {fault}.")
+        self._refuse(block.first + good, fault)
 
     def _batch(self, table: Any, first: int) -> RowBatch:
         columns = {name: table[name].combine_chunks() for name in table.column_names}
@@ -312,12 +270,21 @@ def _fits(field: str, kind: str) -> bool:
     return kind not in (INTEGER, NUMBER) or bool(field.strip())
 
 
-def _closed_lines(content: bytes) -> int | None:
-    """Lines before the first whose quotes are not in pairs, ``None`` if all are."""
-    if b'"' not in content:
+def _first_broken(content: bytes) -> tuple[int, str] | None:
+    """Lines before the first that is no row by itself, and what is wrong with it."""
+    suspects = (b'"', b"\n\n", b"\n\r\n")
+    if not content.startswith((b"\n", b"\r\n")) and not any(
+        suspect in content for suspect in suspects
+    ):
         return None
-    lines = content.split(b"\n")
-    return next((n for n, line in enumerate(lines) if line.count(b'"') % 2), None)
+    for number, line in enumerate(content.split(b"\n")):
+        if line in _EMPTY:
+            return number, _NO_ROW
+        if line.count(b'"') % 2:
+            # It would take the lines that follow into its field.
+            held = f"opens a quote that it does not close ({_decoded(line)!r:.40})"
+            return number, f"{held}: expected quotes in pairs"
+    return None
 
 
 def _decoded(line: bytes) -> str:
