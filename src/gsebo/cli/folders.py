@@ -166,6 +166,8 @@ def fit_and_print_folder(
             f"{options.dataset}; expected --batch-size and one of the methods gsebo "
             "and amortised."
         )
+    # Whoever watches reads the parameters before the fit does.
+    model.check_parameters()
     with checkpointed(place) as checkpoint, progress_bar(quiet=messages.quiet) as bar:
         watcher = step_watcher(bar, f"{method}, seed {options.seed}", model, folder)
         seconds = timed_fit(model, folder, checkpoint=checkpoint, watcher=watcher)
