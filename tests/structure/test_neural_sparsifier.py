@@ -89,8 +89,9 @@ def test_weights_are_the_largest_of_a_dense_softmax(
     pattern = edges_of(given)
     scores = normal(pattern.num_entries)
     gumbel = gumbel_noise(pattern.num_entries, Noise(0, 1), 1000, scores)
-    weights = weights_of(pattern, scores, temperature, count, gumbel if noisy else None)
-    logits = (scores + gumbel if noisy else scores) / temperature
+    scores = scores + gumbel if noisy else scores
+    weights = weights_of(pattern, scores, temperature, count)
+    logits = scores / temperature
     dense = torch.full((given.num_nodes,) * 2, -math.inf, dtype=torch.float64)
     where = (pattern.row_of_entry, pattern.column_of_entry)
     dense[where] = logits
@@ -126,7 +127,7 @@ def test_a_cold_softmax_is_a_choice_by_the_scores() -> None:
     total = torch.zeros(4, dtype=torch.float64)
     for step in range(draws):
         gumbel = gumbel_noise(4, Noise(7, step), 1000, scores)
-        total += weights_of(pattern, scores, 1e-3, 1, gumbel).round()
+        total += weights_of(pattern, scores + gumbel, 1e-3, 1).round()
     expected = scores.softmax(-1)
     spread = (expected * (1 - expected) / draws).sqrt()
     assert ((total / draws - expected).abs() < 5 * spread).all()
@@ -151,7 +152,7 @@ def test_gradient_against_finite_differences(temperature: float) -> None:
     def value(*leaves: Tensor) -> Tensor:
         named = dict(zip(names, leaves, strict=True))
         scores = functional_call(scorer, named, (x, pattern))
-        return weights_of(pattern, scores, temperature, 3, gumbel) @ along
+        return weights_of(pattern, scores + gumbel, temperature, 3) @ along
 
     leaves = tuple(p.detach().requires_grad_() for p in scorer.parameters())
     gradients = torch.autograd.grad(value(*leaves), leaves)

@@ -60,10 +60,7 @@ def attend(
 
 @final
 class GATLayer(Layer):
-    """Attention over the entries of each row, times their strength.
-
-        e_ij = LeakyReLU(a_target · h_i + a_source · h_j),
-        h'_i = Σ_j softmax_j(e_ij) s_ij h_j
+    """Attention over the entries of each row, times their strength: :func:`attend`.
 
     The heads are concatenated, or averaged. With ``renormalise`` the strengths are
     inside of the softmax, s_ij exp(e_ij) / Σ_k s_ik exp(e_ik).

@@ -36,11 +36,11 @@ class LayerAttention(nn.Module):
         return torch.softmax(self.score(states).squeeze(-1), dim=-1)
 
     def _scan(self, layers: list[Tensor], suffix: str) -> list[Tensor]:
-        weight_input = getattr(self.lstm, f"weight_ih_l0{suffix}")
-        weight_hidden = getattr(self.lstm, f"weight_hh_l0{suffix}")
-        bias = getattr(self.lstm, f"bias_ih_l0{suffix}") + getattr(
-            self.lstm, f"bias_hh_l0{suffix}"
+        weight_input, weight_hidden, bias_input, bias_hidden = (
+            getattr(self.lstm, f"{name}_l0{suffix}")
+            for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         )
+        bias = bias_input + bias_hidden
         hidden = layers[0].new_zeros(layers[0].shape[0], weight_hidden.shape[1])
         cell = hidden
         outputs = []
@@ -88,13 +88,11 @@ class JKNet(LayeredBackbone):
 
     def read_out(self, outputs: list[Tensor]) -> Tensor:
         hidden = [torch.relu(output) for output in outputs]
-        return self._join(hidden) @ self.weight + self.bias
-
-    def _join(self, hidden: list[Tensor]) -> Tensor:
         if self.mode == "concat":
-            return torch.cat(hidden, dim=-1)
+            return torch.cat(hidden, dim=-1) @ self.weight + self.bias
         stack = torch.stack(hidden, dim=1)  # [nodes, layers, channels]
         if self.attention is None:
-            return stack.amax(dim=1)
+            return stack.amax(dim=1) @ self.weight + self.bias
         share: Tensor = self.attention(stack)
-        return (stack * share.unsqueeze(-1)).sum(dim=1)
+        joined = (stack * share.unsqueeze(-1)).sum(dim=1)
+        return joined @ self.weight + self.bias

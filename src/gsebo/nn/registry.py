@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gsebo.errors import InvalidInput
@@ -33,12 +33,6 @@ class BackboneInfo:
     description: str
     paper: str
     options: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def build(self) -> "Callable[..., Backbone]":
-        """Takes the sizes and, as keywords, the options."""
-        network: Callable[..., Backbone] = imported(self.place)
-        return partial(network, **self.options) if self.options else network
 
 
 BACKBONES: dict[str, BackboneInfo] = {
@@ -129,7 +123,8 @@ def make_backbone(
         return deepcopy(spec)
     if isinstance(spec, str):
         if (name := normalise(spec)) in BACKBONES:
-            return construct(BACKBONES[name].build, sizes, options)
+            build: Callable[..., Backbone] = imported(BACKBONES[name].place)
+            return construct(build, sizes, options, BACKBONES[name].options)
         from gsebo.nn.pyg.build import pyg_class
 
         spec = pyg_class(spec, BACKBONES)
@@ -142,13 +137,16 @@ def make_backbone(
 
 
 def construct(
-    build: Callable[..., T], sizes: Mapping[str, Any], options: Mapping[str, Any]
+    build: Callable[..., T],
+    sizes: Mapping[str, Any],
+    options: Mapping[str, Any],
+    fixed: Mapping[str, Any] = MappingProxyType({}),
 ) -> T:
-    """Call ``build`` with those of ``sizes`` that it takes, and all ``options``."""
-    fixed: Mapping[str, Any] = {}
+    """Call ``build`` with those of ``sizes`` that it takes, and all ``options``.
+
+    Those that are fixed cannot be given.
+    """
     name = getattr(build, "__name__", str(build))
-    if isinstance(build, partial):
-        fixed, name = build.keywords, build.func.__name__
     parameters = inspect.signature(build).parameters
     takes = {key: each for key, each in parameters.items() if key not in fixed}
     named = {key: each for key, each in takes.items() if each.kind not in _VARIADIC}
@@ -169,7 +167,7 @@ def construct(
     if missing:
         raise InvalidInput(f"{name} needs {', '.join(missing)}, give them as options.")
     try:
-        return build(**given)
+        return build(**given, **fixed)
     except InvalidInput:
         raise
     except (TypeError, ValueError, AssertionError, ImportError) as error:

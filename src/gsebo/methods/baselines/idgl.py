@@ -165,14 +165,15 @@ class IDGLProblem(JointProblem):
         with torch.no_grad():
             weights = task.initial_weights()
             _, embedding = self._run_network(weights, self._given, None)
-        sizes = {
-            _FEATURE_HEADS: (heads, task.features.shape[1]),
-            _EMBEDDING_HEADS: (heads, embedding.shape[1]),
+        widths = {
+            _FEATURE_HEADS: task.features.shape[1],
+            _EMBEDDING_HEADS: embedding.shape[1],
         }
-        return {
-            name: _glorot(size, Noise(task.seed, 0), _HEAD_SITE + place, embedding)
-            for place, (name, size) in enumerate(sizes.items())
-        }
+        outer = {}
+        for place, (name, width) in enumerate(widths.items(), start=_HEAD_SITE):
+            drawn = uniform((heads, width), Noise(task.seed, 0), place, embedding)
+            outer[name] = (2 * drawn - 1) * math.sqrt(6 / (heads + width))
+        return outer
 
     def loss(self, weights: Tree, outer: Tree, step: int) -> Tensor:
         first, *later = (
@@ -194,37 +195,31 @@ class IDGLProblem(JointProblem):
 
         The step is that of training, or ``None`` to evaluate.
         """
-        options = self._options
-        found = [self._first_pass(weights, outer, self._noise(step, 0))]
-        first = found[0]
-        for number in range(1, options.max_iterations + 1):
-            noise = self._noise(step, number)
-            before = found[-1]
-            seen = dropout(
-                before.embedding, options.embedding_dropout, noise, _EMBEDDING_SITE
-            )
-            similarity, mixture = self._learned(seen, outer[_EMBEDDING_HEADS])
-            mixture = torch.lerp(first.mixture, mixture, options.update_ratio)
+        options, found, change = self._options, list[GraphPass](), math.inf
+        # Not "change > tolerance", which would take NaN for an end.
+        while len(found) <= options.max_iterations and not change <= options.tolerance:
+            noise = None
+            if step is not None:
+                # Every pass of a training step has dropout of its own.
+                number = step * (options.max_iterations + 1) + len(found)
+                noise = Noise(self.task.seed, number)
+            if not found:
+                rate = options.graph_dropout
+                seen = dropout(self.task.features, rate, noise, _FEATURE_SITE)
+                heads = outer[_FEATURE_HEADS]
+                similarity, mixture = self._learned(dense_features(seen), heads)
+                mixture = dropout(mixture, rate, noise, _GRAPH_SITE)
+            else:
+                first, before = found[0], found[-1]
+                rate, heads = options.embedding_dropout, outer[_EMBEDDING_HEADS]
+                embedding = dropout(before.embedding, rate, noise, _EMBEDDING_SITE)
+                similarity, mixture = self._learned(embedding, heads)
+                mixture = torch.lerp(first.mixture, mixture, options.update_ratio)
+                graphs = similarity, before.similarity, first.similarity
+                change = relative_change(*graphs)
             ran = self._run_network(weights, mixture, noise)
             found.append(GraphPass(similarity, mixture, *ran))
-            change = relative_change(similarity, before.similarity, first.similarity)
-            if change <= options.tolerance:
-                break
         return found
-
-    def _first_pass(self, weights: Tree, outer: Tree, noise: Noise | None) -> GraphPass:
-        rate = self._options.graph_dropout
-        seen = dense_features(dropout(self.task.features, rate, noise, _FEATURE_SITE))
-        similarity, mixture = self._learned(seen, outer[_FEATURE_HEADS])
-        mixture = dropout(mixture, rate, noise, _GRAPH_SITE)
-        ran = self._run_network(weights, mixture, noise)
-        return GraphPass(similarity, mixture, *ran)
-
-    def _noise(self, step: int | None, number: int) -> Noise | None:
-        """Every pass of a training step has dropout of its own."""
-        if step is None:
-            return None
-        return Noise(self.task.seed, step * (self._options.max_iterations + 1) + number)
 
     def _learned(self, seen: Tensor, heads: Tensor) -> tuple[Tensor, Tensor]:
         """Similarities, and their mixture with the given graph."""
@@ -252,7 +247,3 @@ class IDGLProblem(JointProblem):
         if options.sparsity:
             loss = loss + options.sparsity * similarity.square().mean()
         return loss
-
-
-def _glorot(size: tuple[int, int], noise: Noise, site: int, like: Tensor) -> Tensor:
-    return (2 * uniform(size, noise, site, like) - 1) * math.sqrt(6 / sum(size))

@@ -160,19 +160,19 @@ class _Episodes:
         lowest, since = float("inf"), 0
         while taken.iterate.step < end and since < self._method.inner_patience:
             steps = min(self._method.inner_steps, end - taken.iterate.step)
-            taken = self._outer_step(problem, taken, steps)
-            loss = float(taken.train_loss)
+            chunk = _Chunk(problem, taken.iterate.step + steps)
+            found = self._hypergradient.run(
+                chunk, self._inner, taken.iterate, taken.outer, steps
+            )
+            gradient, iterate = found.gradient, found.iterate
+            moved, state = self._outer.update(gradient, taken.outer_state, taken.outer)
+            outer = problem.settle(iterate.weights, moved, iterate.step)
+            mean = torch.stack(found.inner_losses).mean()
+            taken = Advance(iterate, outer, state, mean, taken.outer)
+            loss = float(mean)
             fell = loss < lowest * (1 - _FALL)
             lowest, since = (loss, 0) if fell else (lowest, since + 1)
         return taken
-
-    def _outer_step(self, problem: "LDSProblem", at: Advance, steps: int) -> Advance:
-        chunk = _Chunk(problem, at.iterate.step + steps)
-        found = self._hypergradient.run(chunk, self._inner, at.iterate, at.outer, steps)
-        moved, state = self._outer.update(found.gradient, at.outer_state, at.outer)
-        outer = problem.settle(found.iterate.weights, moved, found.iterate.step)
-        loss = torch.stack(found.inner_losses).mean()
-        return Advance(found.iterate, outer, state, loss, at.outer)
 
 
 @final

@@ -119,19 +119,14 @@ class NeighbourScorer(nn.Module):
 
 
 def sparsified(
-    pattern: Pattern,
-    scores: Tensor,
-    temperature: Tensor | float,
-    num_neighbours: int,
-    gumbel: Tensor | None = None,
+    pattern: Pattern, scores: Tensor, temperature: Tensor | float, num_neighbours: int
 ) -> tuple[Tensor, Tensor]:
-    """Choose at most k neighbours of every node by z and g, and weigh them.
+    """Choose at most k neighbours of every node by z (+ g), and weigh them.
 
     Returns which entries are chosen, bool ``[entries]``, and the weights of those,
     ``[chosen entries]``. The pattern has no self-loops.
     """
-    noisy = scores if gumbel is None else scores + gumbel
-    share = edge_softmax(pattern, noisy / temperature)
+    share = edge_softmax(pattern, scores / temperature)
     chosen = row_top(pattern, share, num_neighbours)
     return chosen, share[chosen]
 
@@ -187,12 +182,10 @@ class NeuralSparseProblem(BaselineProblem):
         scores: Tensor = functional_call(
             self._scorer, scorer, (self.task.features, self._edges)
         )
-        gumbel = None
         if noise is not None:
-            gumbel = gumbel_noise(scores.numel(), noise, _SITE, scores)
-        kept, weights = sparsified(
-            self._edges, scores, temperature, self._method.num_neighbours, gumbel
-        )
+            scores = scores + gumbel_noise(scores.numel(), noise, _SITE, scores)
+        count = self._method.num_neighbours
+        kept, weights = sparsified(self._edges, scores, temperature, count)
         # A node does not compete with its neighbours: its loop always weighs one.
         loops = weights.new_ones(self.task.graph.num_loops)
         kept, weights = torch.cat([kept, loops.bool()]), torch.cat([weights, loops])

@@ -120,9 +120,7 @@ class VGCN(EpochClassifier):
             edges = nearest_neighbours(task.features, self.num_neighbours)
             if self.compat:
                 edges = edges[:, edges[0] < edges[1]]
-        inside = self.edge_prior
-        if inside is None:
-            inside = _EDGE_PRIOR[self.prior]
+        inside = self.edge_prior or _EDGE_PRIOR[self.prior]
         pairs = PairMatrix(task.num_nodes, task.device)
         numbers = torch.tensor([self.other_prior, inside], dtype=torch.float64)
         absent, present = numbers.logit().to(task.device, task.dtype)

@@ -76,11 +76,6 @@ class ConvStack(nn.Module):
         self.convs.append(_convolution(conv, width, sizes["out_channels"], averaged))
         self.dropout = nn.Dropout(sizes["dropout"])
 
-    def reset_parameters(self) -> None:
-        """Draw the weights anew."""
-        for conv in self.convs:
-            reset_parameters(conv)
-
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return the logits, ``[nodes, classes]``."""
         for conv in self.convs[:-1]:
