@@ -21,10 +21,7 @@ LayerStrengths = Callable[[int, Features], Tensor]
 
 
 class Normalisation(NamedTuple):
-    """The vanilla propagation of a graph, and of a weighted graph.
-
-    With weights of one they are equal; without weights it takes no transpose.
-    """
+    """The vanilla propagation of a graph, and the same of a weighted graph."""
 
     of_graph: Callable[[Pattern, torch.dtype, Tensor | None], Tensor]
     of_weights: Callable[[Pattern, Tensor, Tensor | None], Tensor]
@@ -246,10 +243,7 @@ class LayeredBackbone(SizedBackbone):
         strengths: Tensor | LayerStrengths,
         noise: Noise | None,
     ) -> Tensor:
-        """Run one layer on what the one before gave, or the features.
-
-        Both what it is given and what it gives are before the activation.
-        """
+        """Run one layer on what the one before gave, before its activation."""
         # Only features may be sparse, and they come first.
         h = self.activation(cast(Tensor, given)) if number else given
         strength = strength_at(strengths, number, h)

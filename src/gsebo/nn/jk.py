@@ -18,21 +18,17 @@ class LayerAttention(nn.Module):
     because the fused one has no second derivative on every device.
     """
 
-    def __init__(self, channels: int, hidden_channels: int) -> None:
+    def __init__(self, channels: int, width: int) -> None:
         super().__init__()
-        self.lstm = nn.LSTM(
-            channels, hidden_channels, bidirectional=True, batch_first=True
-        )
-        self.score = nn.Linear(2 * hidden_channels, 1)
+        self.lstm = nn.LSTM(channels, width, bidirectional=True, batch_first=True)
+        self.score = nn.Linear(2 * width, 1)
 
     def forward(self, stack: Tensor) -> Tensor:
         """Map ``[nodes, layers, channels]`` to weights ``[nodes, layers]``."""
         layers = list(stack.unbind(1))
         ahead = self._scan(layers, "")
         back = self._scan(layers[::-1], "_reverse")[::-1]
-        states = torch.stack(
-            [torch.cat(pair, dim=-1) for pair in zip(ahead, back, strict=True)], dim=1
-        )
+        states = torch.cat([torch.stack(ahead, 1), torch.stack(back, 1)], dim=-1)
         return torch.softmax(self.score(states).squeeze(-1), dim=-1)
 
     def _scan(self, layers: list[Tensor], suffix: str) -> list[Tensor]:
@@ -78,9 +74,8 @@ class JKNet(LayeredBackbone):
         hidden, width = self.hidden_channels, self.num_layers * self.hidden_channels
         lstm = self.mode == "lstm"
         self.attention = LayerAttention(hidden, width // 2) if lstm else None
-        self.weight = glorot(
-            width if self.mode == "concat" else hidden, self.out_channels
-        )
+        joined = width if self.mode == "concat" else hidden
+        self.weight = glorot(joined, self.out_channels)
         self.bias = nn.Parameter(torch.zeros(self.out_channels))
 
     def layer(self, number: int, in_channels: int, out_channels: int) -> GCNLayer:

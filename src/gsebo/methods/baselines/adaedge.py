@@ -40,10 +40,7 @@ def belief_of(probability: Tensor) -> Belief:
 def disagreeing_pairs(
     belief: Belief, linked: Tensor, *, confidence: float, count: int, order: PairOrder
 ) -> Tensor:
-    """Return the linked pairs of different classes, at most ``count``, in order.
-
-    The confidence is what both nodes must reach; the linked pairs are sorted.
-    """
+    """Return the linked pairs of different classes, at most ``count``, in order."""
     first, second = nodes_of(linked, belief.label.numel())
     sure = belief.confidence >= confidence
     chosen = sure[first] & sure[second] & (belief.label[first] != belief.label[second])
@@ -61,8 +58,7 @@ def agreeing_unlinked_pairs(
 ) -> Tensor:
     """Return the pairs of one class that are not linked, at most ``count``, in order.
 
-    The confidence is what both nodes must reach; the linked pairs are sorted. Memory is
-    O(count + linked + nodes).
+    Both nodes must reach the confidence. Memory is O(count + linked + nodes).
     """
     by_rows = order == "rows"
     sure = (belief.confidence >= confidence).nonzero().squeeze(-1)

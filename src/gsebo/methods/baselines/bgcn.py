@@ -32,11 +32,9 @@ from gsebo.training.history import SelectBy
 from gsebo.training.tape_derivatives import FLAT
 
 # The first fit takes large steps, the others begin as if far advanced.
-_RANDOM_SCALE = 0.1
-_REFIT_FIRST = 10_000
+_RANDOM_SCALE, _REFIT_FIRST = 0.1, 10_000
 # Far from the places of networks and of sampled graphs.
-_FIRST_SITE = 1_000_000
-_SITES_PER_ITERATION = 4
+_FIRST_SITE, _SITES_PER_ITERATION = 1_000_000, 4
 # Pairs for one gradient by θ at most: a share of all grows with the square of nodes.
 _MOST_PAIRS = 1 << 20
 _STEP_DELAY = 1024
@@ -101,11 +99,7 @@ class BGCN(JointBaseline):
 
 @final
 class BGCNProblem(BaselineProblem):
-    """Training loss on the given graph at first, then on drawn ones.
-
-    What is remembered: the parameters of the block model, the hard blocks and densities
-    of every fit, and of the averaged steps the weights and the sum of probabilities.
-    """
+    """Training loss on the given graph at first, then on drawn ones."""
 
     def __init__(self, task: Task, method: BGCN) -> None:
         super().__init__(task)
@@ -119,7 +113,11 @@ class BGCNProblem(BaselineProblem):
         )
 
     def initial_outer(self) -> Tree:
-        """A random block model, and nothing to remember."""
+        """A random block model, and nothing to remember.
+
+        That will be the blocks and densities of every fit, and of the averaged steps
+        the weights and the sum of probabilities.
+        """
         task = self.task
         nodes, classes = task.num_nodes, task.num_classes
         blocks = Blocks.at_random(nodes, classes, task.seed)
@@ -161,11 +159,9 @@ class BGCNProblem(BaselineProblem):
 
     def members(self, weights: Tree, outer: Tree) -> list[Member]:
         """The averaged steps; before there are any, the given graph."""
-        remembered = enumerate(outer["weights"], start=self._method.average_after)
-        averaged = [
-            Member(self.drawn(outer, step), {FLAT: flat}) for step, flat in remembered
-        ]
-        return averaged or [Member(self.given)]
+        kept = enumerate(outer["weights"], start=self._method.average_after)
+        found = [Member(self.drawn(outer, step), {FLAT: flat}) for step, flat in kept]
+        return found or [Member(self.given)]
 
     @torch.no_grad()
     def scores(self, weights: Tree, outer: Tree) -> Tensor:
@@ -235,10 +231,7 @@ class Blocks(NamedTuple):
 
 
 def climbed(parameter: Tensor, climb: Tensor, step: float) -> Tensor:
-    """One step uphill, pulled a little towards zero: |x + step (x g - x / 1000)|.
-
-    The parameter x is positive, the climb is x g, x times its gradient.
-    """
+    """One step uphill, pulled a little towards zero: |x + step (x g - x / 1000)|."""
     moved = parameter + step * (climb - 0.001 * parameter)
     return moved.abs().clamp(min=_LEAST_PARAMETER)
 
@@ -267,10 +260,7 @@ def at_links(blocks: Blocks, delta: float, links: Pattern) -> Meetings:
 def at_nonlinks(
     blocks: Blocks, delta: float, rows: Tensor, columns: Tensor, weight: Tensor
 ) -> Meetings:
-    """Sum over non-links between nodes a (rows) and b (columns); there Q = 1 - L.
-
-    The weight is c_ab, zero for pairs that are none, ``[rows, columns]``.
-    """
+    """Sum over non-links of nodes a and b, weighted by c_ab; there Q = 1 - L."""
     membership = blocks.membership
     left = membership.index_select(0, rows) * (blocks.density - delta)
     right = membership.index_select(0, columns)
@@ -310,10 +300,7 @@ def theta_climb(blocks: Blocks, links: Meetings, nonlinks: Tensor) -> Tensor:
 def nonlinks_inside(
     blocks: Blocks, delta: float, pairs: Tensor, weight: Tensor
 ) -> Tensor:
-    """Σ c_ab π_ak π_bk / Q_ab over non-links, ``[blocks]``.
-
-    The weight is c_ab, zero for pairs that are none.
-    """
+    """Σ c_ab π_ak π_bk / Q_ab over non-links with weights c_ab, ``[blocks]``."""
     membership = blocks.membership
     both = membership.index_select(0, pairs[0]) * membership.index_select(0, pairs[1])
     probability = 1 - delta - both @ (blocks.density - delta)

@@ -29,7 +29,7 @@ from torch.func import functional_call
 from torch.nn.functional import elu, logsigmoid
 
 from gsebo.bilevel import Tree, make_optimizer
-from gsebo.graph import Graph, Propagation, Topology
+from gsebo.graph import Graph, Propagation
 from gsebo.methods.base import Run
 from gsebo.methods.baselines.pairs import (
     highest_unlinked_pairs,
@@ -39,12 +39,12 @@ from gsebo.methods.baselines.pairs import (
     rewired,
     row_blocks,
 )
-from gsebo.methods.baselines.shared import both_ways, minimise, weights_of
+from gsebo.methods.baselines.shared import minimise, normalised_adjacency, weights_of
 from gsebo.methods.outcome import Outcome
 from gsebo.methods.parameters import Rate, ShareBelowOne, SideWidth, Steps
 from gsebo.methods.prepare import PreparedGraph
 from gsebo.methods.schedule import EpochClassifier, train_on_fixed_structure
-from gsebo.nn.base import Features, glorot, symmetric_normalisation
+from gsebo.nn.base import Features, glorot
 from gsebo.sparse import Noise, Pattern, SparseFeatures, row_sum, sddmm, spmm, uniform
 from gsebo.training.threads import threads_for
 
@@ -138,13 +138,10 @@ class GAugM(EpochClassifier):
         num_nodes, device = prepared.graph.num_nodes, prepared.device
         nodes = nodes_of(linked, num_nodes)
         links = Pattern.from_positions(nodes[0], nodes[1], num_nodes)
-        graph = Topology.from_edges(
-            both_ways(nodes), num_nodes, self_loops=True, device=device
-        ).pattern
-        normalised = Propagation(graph, symmetric_normalisation(graph, prepared.dtype))
+        graph = normalised_adjacency(nodes, num_nodes, prepared.dtype, device)
 
         def embedded(weights: Tree) -> Embedding:
-            found: Embedding = functional_call(encoder, weights, (features, normalised))
+            found: Embedding = functional_call(encoder, weights, (features, graph))
             return found
 
         def loss(weights: Tree, step: int) -> Tensor:

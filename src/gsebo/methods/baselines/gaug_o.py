@@ -15,19 +15,19 @@ from torch.func import functional_call
 from torch.nn.functional import softplus
 
 from gsebo.bilevel import Optimizer, Tree, make_optimizer, scheduled
-from gsebo.graph import Propagation, Topology
+from gsebo.graph import Propagation
 from gsebo.methods.baselines.pairs import require_dense_memory
 from gsebo.methods.baselines.shared import (
     BaselineProblem,
     JointBaseline,
-    both_ways,
     minimise,
     new_network,
+    normalised_adjacency,
     weights_of,
 )
 from gsebo.methods.parameters import Positive, Rate, SideWidth, StepsOrZero
 from gsebo.nn import GAT, GCN, MLP, SAGE, Backbone, JKNet
-from gsebo.nn.base import Features, glorot, symmetric_normalisation
+from gsebo.nn.base import Features, glorot
 from gsebo.nn.gat import GATLayer
 from gsebo.schema import Share
 from gsebo.sparse import CompletePattern, Noise, Pattern, sddmm, spmm, uniform
@@ -36,8 +36,7 @@ from gsebo.training import Member, Task
 # Places that draw: graphs, and the weights of the predictor.
 _GRAPH_SITE, _PREDICTOR_SITE = 1000, 1001
 # Dense matrices that are held at the peak of a step, measured.
-_MATRICES = 14
-_MATRICES_PER_HEAD = 12
+_MATRICES, _MATRICES_PER_HEAD = 14, 12
 # To these an edge of weight 0 can be the same as no edge. A network from elsewhere
 # counts its neighbours itself, whatever their weights.
 _LEAVE_OUT = (GCN, SAGE, JKNet, GAT, MLP)
@@ -88,12 +87,10 @@ class GAugO(JointBaseline):
         return GAugOProblem(task, self)
 
     def _structure_optimizer(self) -> Optimizer:
-        optimizer = make_optimizer("adam", self.predictor_lr)
+        adam = make_optimizer("adam", self.predictor_lr)
         if not self.warmup or self.compat:
-            return optimizer
-        return scheduled(
-            optimizer, lambda step: warm(step, self.max_epochs, self.warmup)
-        )
+            return adam
+        return scheduled(adam, lambda step: warm(step, self.max_epochs, self.warmup))
 
 
 def warm(step: int, steps: int, width: float) -> float:
@@ -204,10 +201,8 @@ class GAugOProblem(BaselineProblem):
         heads = sum(layer.heads for layer in _attention_layers(task.backbone))
         through = not heads or not method.compat
         self._differentiable = through and isinstance(task.backbone, _LEAVE_OUT)
-        matrices = _MATRICES + _MATRICES_PER_HEAD * heads * self._differentiable
-        require_dense_memory(
-            "gaug_o", matrices, task.num_nodes, task.dtype, task.device
-        )
+        needed = _MATRICES + _MATRICES_PER_HEAD * heads * self._differentiable
+        require_dense_memory("gaug_o", needed, task.num_nodes, task.dtype, task.device)
         sizes = task.features.shape[1], method.predictor_hidden, method.predictor_dim
         self._predictor = new_network(task, _PREDICTOR_SITE, EdgePredictor, *sizes)
         self._on_drawn = task
@@ -217,13 +212,11 @@ class GAugOProblem(BaselineProblem):
             for layer in _attention_layers(self._on_drawn.backbone):
                 layer.renormalise = True
         self._pairs = CompletePattern(task.num_nodes, task.device)
-        edges = both_ways(task.graph.graph.edge_index)
-        self._observed = Topology.from_edges(
-            edges, task.num_nodes, self_loops=True, device=task.device
-        ).pattern
-        self._normalised = Propagation(
-            self._observed, symmetric_normalisation(self._observed, task.dtype)
+        edges = task.graph.graph.edge_index
+        self._normalised = normalised_adjacency(
+            edges, task.num_nodes, task.dtype, task.device
         )
+        self._observed = self._normalised.pattern
 
     def initial_outer(self) -> Tree:
         """The auto-encoder after its training alone."""

@@ -176,9 +176,7 @@ class IDGLProblem(JointProblem):
         return outer
 
     def loss(self, weights: Tree, outer: Tree, step: int) -> Tensor:
-        first, *later = (
-            self._loss_of(each) for each in self.passes(weights, outer, step)
-        )
+        first, *later = map(self._loss_of, self.passes(weights, outer, step))
         heads = torch.cat([leaf.flatten() for leaf in outer.values()])
         decay = self.task.penalty(weights)
         decay = decay + heads.dot(heads) * (self.task.weight_decay / 2)

@@ -12,7 +12,8 @@ repeat until early stopping:                          (one episode)
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, final
+from functools import partial
+from typing import ClassVar, Literal, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -102,17 +103,13 @@ class LDS(GraphClassifier):
         require_dense_memory(
             "lds", matrices, data.num_nodes, prepared.dtype, prepared.device
         )
-
-        def task_of(seed: int) -> Task:
-            return make_task(
-                prepared, self.network(), weight_decay=self.weight_decay, seed=seed
-            )
-
+        decay = self.weight_decay
+        task_of = partial(make_task, prepared, self.network(), weight_decay=decay)
         problems, settings = [], []
         for run in runs:
             outer_nodes, stop = outer_and_stopping_nodes(data, self.stop_on, run.seed)
             nodes = outer_nodes.to(run.device)
-            problems.append(LDSProblem(task_of(run.seed), self, task_of, nodes))
+            problems.append(LDSProblem(task_of(seed=run.seed), self, task_of, nodes))
             settings.append(
                 loop_settings(
                     run,
@@ -134,8 +131,7 @@ class LDS(GraphClassifier):
 class _Episodes:
     """Trains one episode after another, each a step of the loop.
 
-    The inner optimiser begins with a fresh state in each, that of the outer one lives
-    on.
+    In each the inner optimiser begins anew, while the outer one goes on.
     """
 
     def __init__(self, method: LDS) -> None:
@@ -175,9 +171,7 @@ class _Episodes:
         return taken
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class _Chunk:
+class _Chunk(NamedTuple):
     """The bilevel problem of some inner steps, the last of which is known."""
 
     problem: "LDSProblem"
@@ -237,17 +231,10 @@ def _drawn(probabilities: Tensor, noise: Noise, site: int) -> Tensor:
 
 @final
 class LDSProblem(BaselineProblem):
-    """Losses on drawn graphs, as functions of the weights and of the probabilities.
-
-    A task like the given one, with other weights, can be made by a seed.
-    """
+    """Losses on drawn graphs, as functions of the weights and of the probabilities."""
 
     def __init__(
-        self,
-        task: Task,
-        method: LDS,
-        task_of: Callable[[int], Task],
-        outer_nodes: Tensor,
+        self, task: Task, method: LDS, task_of: Callable[..., Task], outer_nodes: Tensor
     ) -> None:
         super().__init__(task)
         self._method, self._task_of, self._outer_nodes = method, task_of, outer_nodes
@@ -264,17 +251,14 @@ class LDSProblem(BaselineProblem):
     def fresh_weights(self, episode: int) -> Tree:
         """Weights that an episode begins with."""
         high, low = Noise(self.task.seed, episode).keys(_WEIGHTS)
-        return self._task_of((high << 31) + low).initial_weights()
+        return self._task_of(seed=(high << 31) + low).initial_weights()
 
     def loss(self, weights: Tree, outer: Tree, step: int) -> Tensor:
         noise = Noise(self.task.seed, step)
         return self.loss_on(self._drawn(outer, noise, _INNER), weights, noise)
 
     def outer_loss(self, weights: Tree, outer: Tree, step: int) -> Tensor:
-        """Mean cross-entropy of the outer nodes on a drawn graph, without dropout.
-
-        So many inner steps came before it; everything random is a function of it.
-        """
+        """Mean cross-entropy of the outer nodes on a drawn graph, without dropout."""
         graph = self._drawn(outer, Noise(self.task.seed, step), _OUTER)
         logits = self.task.logits(weights, *graph, None)
         nodes = self._outer_nodes

@@ -102,10 +102,7 @@ class DiffusionAttention(nn.Module):
 
 
 def among_largest(pattern: Pattern, scores: Tensor, count: int) -> Tensor:
-    """Whether each score is one of the ``count`` largest of its row, or equals those.
-
-    Scores and answers are ``[heads, entries]``.
-    """
+    """Whether each score is one of the ``count`` largest of its row, or equals one."""
     if pattern.num_entries == 0:
         return torch.ones_like(scores, dtype=torch.bool)
     scores = scores.detach()
@@ -123,10 +120,9 @@ def among_largest(pattern: Pattern, scores: Tensor, count: int) -> Tensor:
 def dropped_pairs(
     pattern: Pattern, rate: float, noise: Noise | None, site: int, like: Tensor
 ) -> Tensor | None:
-    """Entries left out of a training step; (i, j) and (j, i) share their fate.
+    """Entries left out of a training step, none of them on the diagonal.
 
-    Those on the diagonal stay. ``None`` where nothing is dropped; ``like`` gives the
-    device and type of what is drawn.
+    (i, j) and (j, i) share their fate. ``None`` where nothing is dropped.
     """
     if noise is None or rate == 0.0:
         return None
@@ -337,10 +333,8 @@ class MAGNANet(SizedBackbone):
     ) -> Tensor:
         if strengths is None:
             strengths = self.initial_strength(pattern)
-        dropped = dropped_pairs(
-            pattern, self.edge_dropout, noise, _FIRST_SITE, self.weight
-        )
-        h = features
+        rate, h = self.edge_dropout, features
+        dropped = dropped_pairs(pattern, rate, noise, _FIRST_SITE, self.weight)
         for number, block in enumerate(self.blocks):
             strength = strength_at(strengths, number, h)
             h = block(h, pattern, strength, dropped, noise)

@@ -36,9 +36,7 @@ _SITE = 1000
 # No training step has this number, so that evaluation has noise of its own.
 _EVALUATION = -1
 _TEMPERATURE = "temperature"
-_DECAY = 1e-3
-_REFRESHED_EVERY = 50
-_COLDEST = 0.05
+_DECAY, _REFRESHED_EVERY, _COLDEST = 1e-3, 50, 0.05
 
 
 @final
@@ -152,16 +150,14 @@ def temperature_at(step: int) -> float:
 class NeuralSparseProblem(BaselineProblem):
     """Training loss on the chosen neighbours.
 
-    The outer variables are the weights of the scoring network and the temperature of
-    the last step, which predictions use too.
+    The temperature of the last step is remembered, because predictions use it too.
     """
 
     def __init__(self, task: Task, method: NeuralSparse) -> None:
         super().__init__(task)
         self._method = method
-        self._edges = Topology.of(
-            task.graph.graph, self_loops=False, device=task.device
-        ).pattern
+        given, device = task.graph.graph, task.device
+        self._edges = Topology.of(given, self_loops=False, device=device).pattern
         sizes = task.features.shape[1], method.scorer_channels
         self._scorer = new_network(task, _SITE, NeighbourScorer, *sizes)
 
@@ -179,9 +175,8 @@ class NeuralSparseProblem(BaselineProblem):
     ) -> Propagation:
         """The chosen neighbours with their weights, normalised."""
         scorer = {name: leaf for name, leaf in outer.items() if name != _TEMPERATURE}
-        scores: Tensor = functional_call(
-            self._scorer, scorer, (self.task.features, self._edges)
-        )
+        inputs = (self.task.features, self._edges)
+        scores: Tensor = functional_call(self._scorer, scorer, inputs)
         if noise is not None:
             scores = scores + gumbel_noise(scores.numel(), noise, _SITE, scores)
         count = self._method.num_neighbours

@@ -150,10 +150,7 @@ def highest_unlinked_pairs(
 
 
 def lowest_linked_pairs(embedding: Tensor, linked: Tensor, count: int) -> Tensor:
-    """Return the linked pairs with the smallest products z_i · z_j, the least first.
-
-    They are at most ``count``; of two equal products the smaller pair is ahead.
-    """
+    """Return the ``count`` linked pairs with the least products, the smallest first."""
     first, second = nodes_of(linked, embedding.shape[0])
     scores = (embedding[first] * embedding[second]).sum(-1)
     return linked[scores.argsort(stable=True)[:count]]
@@ -225,10 +222,7 @@ class _PairKinds:
         self._double = torch.empty((), dtype=torch.float64, device=block.device)
 
     def drawn(self, wanted: Tensor, noise: Noise) -> Tensor:
-        """Draw until each kind has as many different pairs as wanted: the first ones.
-
-        They are counted on the CPU.
-        """
+        """Draw until each kind has as many different pairs as wanted: the first."""
         pairs = kind = self._block.new_empty(0)
         found = torch.zeros_like(wanted)
         total, site = self.num_pairs, _DRAW_SITE

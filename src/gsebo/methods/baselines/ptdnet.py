@@ -9,9 +9,8 @@ Its gates in [0, 1] are exactly 0 or 1 with positive probability:
 -gamma / (zeta - gamma). The noise is logistic, so that has the probability
 sigmoid(w - t log(-gamma / zeta)).
 
-The largest singular values of a sparse matrix are found by power iteration on its
-entries. Each step costs two sparse products; the matrix is never made dense, nor
-multiplied by its transpose.
+The largest singular values of a sparse matrix are found by power iteration, each step
+two sparse products; it is never made dense, nor multiplied by its transpose.
 """
 
 import math
@@ -200,9 +199,7 @@ def _he(rows: int, columns: int) -> nn.Parameter:
     return nn.Parameter(weight.T.contiguous())
 
 
-@final
-@dataclass(frozen=True)
-class HardConcrete:
+class HardConcrete(NamedTuple):
     """A stretched and clipped binary concrete variable for every logit."""
 
     gamma: float = -0.1  # 0 means that no gate closes for good.
@@ -339,10 +336,7 @@ class PTDNetProblem(BaselineProblem):
         noise: Noise,
         shift: int,
     ) -> Pass:
-        """Run the network with random gates, whose sites are shifted.
-
-        The edge logits of layer 0 are given: they are those of every pass.
-        """
+        """Run the network with random gates; the edge logits of layer 0 are given."""
         gates: list[Tensor] = []
         shares: list[Tensor] = []
 

@@ -16,7 +16,7 @@ from gsebo.methods.base import Run
 from gsebo.methods.baselines.pairs import require_dense_memory
 from gsebo.methods.outcome import Outcome
 from gsebo.methods.schedule import EpochClassifier
-from gsebo.nn.base import Features
+from gsebo.nn.base import Features, symmetric_normalisation
 from gsebo.sparse import Noise, Pattern
 from gsebo.training import JointProblem, Task
 
@@ -115,19 +115,25 @@ def both_ways(edge_index: Tensor) -> Tensor:
     return torch.cat([edge_index, edge_index.flip(0)], dim=1)
 
 
+def normalised_adjacency(
+    edge_index: Tensor, num_nodes: int, dtype: torch.dtype, device: torch.device
+) -> Propagation:
+    """D^-1/2 (A + I) D^-1/2 of the graph in which each edge goes both ways."""
+    pattern = Topology.from_edges(
+        both_ways(edge_index), num_nodes, self_loops=True, device=device
+    ).pattern
+    return Propagation(pattern, symmetric_normalisation(pattern, dtype))
+
+
 def minimise(
     loss_of: Callable[[Tree, int], Tensor],
     start: Tree,
     optimizer: Optimizer,
     steps: int,
 ) -> Tree:
-    """Take steps on a loss, without selection or stopping; return the last parameters.
+    """Take steps on a loss, for what a method prepares before its real training.
 
-    It is for what a method prepares before its real training. The loss is one of the
-    parameters and the number of the step.
-
-    Raises:
-        InvalidInput: The parameters are not finite in the end.
+    Nothing is selected: the last parameters are returned, and refused if not finite.
     """
     parameters, state = start, optimizer.init(start)
     for step in range(steps):
@@ -135,9 +141,8 @@ def minimise(
         with torch.enable_grad():
             (found,) = gradient(loss_of(leaves, step), leaves)
         with torch.no_grad():
-            parameters, state = optimizer.update(
-                filled(found, leaves), state, parameters
-            )
+            found = filled(found, leaves)
+            parameters, state = optimizer.update(found, state, parameters)
     if not all(bool(leaf.isfinite().all()) for leaf in parameters.values()):
         raise InvalidInput(
             f"preparing diverged: a parameter is not finite after {steps} steps; "

@@ -35,8 +35,7 @@ from gsebo.sparse import CompletePattern, Noise, uniform
 from gsebo.structure.candidates import nearest_neighbours
 from gsebo.training import Member, Task
 
-_SITE = 1000
-_TEST_SITE = 1001
+_SITE, _TEST_SITE = 1000, 1001
 _LOGITS = "logits"
 _EDGE_PRIOR = {"graph": 0.99, "knn": 0.5}
 # The authors' code always splits the validation nodes the same way.
@@ -148,10 +147,7 @@ class BinaryConcrete(NamedTuple):
 def divergence_of_sample(
     posterior: BinaryConcrete, prior: BinaryConcrete, b: Tensor
 ) -> Tensor:
-    """Log q(b) - log p(b), summed over the flips, of a b that q has drawn.
-
-    Its mean is KL(q || p), q being the posterior.
-    """
+    """Log q(b) - log p(b), summed over the flips, whose mean is KL(q || p)."""
     # In log q(b) the logits cancel: t b - l is the noise. So it has no derivative.
     fixed = BinaryConcrete(posterior.logits.detach(), posterior.temperature)
     return (fixed.log_density(b.detach()) - prior.log_density(b)).sum(-1)

@@ -1,7 +1,7 @@
 """Any PyG model as a backbone, gated from outside."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from functools import cached_property
 from typing import Any, final
@@ -47,18 +47,15 @@ def gated(
     [1.0, 0.5]
     """
     gate = Gate(module, strengths, edge_index, num_nodes)
-    handles = []
-    try:
+    with ExitStack() as hooks:
         for layer in message_layers(module):
-            handles += [
+            for handle in (
                 layer.register_propagate_forward_pre_hook(gate.on_propagate),
                 layer.register_message_forward_hook(gate.on_message),
                 layer.register_forward_hook(gate.on_call),
-            ]
+            ):
+                hooks.callback(handle.remove)
         yield gate
-    finally:
-        for handle in handles:
-            handle.remove()
     gate.finish()
 
 
