@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import numpy as np
 from msgspec import Meta
 
-from gsebo.methods.parameters import alternatives
+from gsebo.methods.parameters import NameIn, alternatives
 
 _NAMES = ("nonsense", "cosine,cosine", 3, None, ["adam"], b"adam", "")
 _FLAGS = (1, 0, "yes", None)
@@ -36,6 +36,8 @@ def bad_values(name: str, declared: Any) -> list[Any]:
 def _refused_by_all(kind: Any) -> tuple[Any, ...]:
     """What neither this kind takes nor, for a text, any object instead of a name."""
     origin = get_origin(kind)
+    if origin is Annotated and isinstance(get_args(kind)[1], NameIn):
+        return _NAMES
     if origin is Annotated:
         return _outside(*get_args(kind))
     if origin is Literal or kind is str:

@@ -9,6 +9,7 @@ import json
 import math
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from inspect import signature
 from numbers import Integral, Real
 from types import NoneType, UnionType
@@ -16,7 +17,6 @@ from typing import (
     Annotated,
     Any,
     Literal,
-    NamedTuple,
     Self,
     Union,
     get_args,
@@ -198,7 +198,8 @@ OptionalSeed = (
 """What random numbers begin with; ``None`` for a fresh one."""
 
 
-class NameIn(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class NameIn:
     """Says of a text that it is a name in a registry of such things."""
 
     kind: str
