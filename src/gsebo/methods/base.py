@@ -14,10 +14,13 @@ from typing import Any, ClassVar, Self, final
 import torch
 from torch import Tensor, nn
 
+from gsebo.bilevel import make_hypergradient, make_optimizer
 from gsebo.data import num_classes, validate
 from gsebo.data.formats.folder import GraphFolder
 from gsebo.data.splits import refuse_unseen
 from gsebo.data.validate import sized
+from gsebo.distributed.group import current_group
+from gsebo.distributed.launch import launched
 from gsebo.errors import InvalidInput
 from gsebo.graph.graph import Graph, GraphLike, as_graph, given_back
 from gsebo.graph.node_match import NodeKeys
@@ -39,7 +42,6 @@ from gsebo.methods.parameters import (
     require_declared,
 )
 from gsebo.methods.prepare import NetworkChoices, resolve_device
-from gsebo.methods.processes import join_others, require_shareable
 from gsebo.model.fitted import FittedModel
 from gsebo.training import Checkpoint, StepRecord, Watcher
 from gsebo.training.threads import alike_on_any_threads
@@ -167,6 +169,35 @@ def _named_mask(data: Graph, name: str) -> Tensor:
     return mask
 
 
+def _require_shareable(estimator: SklearnEstimator) -> None:
+    """Raise if several processes were started and cannot share the fit."""
+    place = launched()
+    if place is None or place.size == 1:
+        return
+    name, parameters = type(estimator).__name__, estimator.get_params(deep=False)
+    started = f"{place.size} processes started"
+    if "batch_size" not in parameters:
+        raise InvalidInput(
+            f"{started} for {name}, which they cannot share; expected one process, "
+            "or a method with batch_size."
+        )
+    if parameters["batch_size"] is None:
+        raise InvalidInput(
+            f"{started} for {name} without batch_size; expected a batch_size, because "
+            "batches are what they share."
+        )
+    engine = parameters["hypergradient"]
+    if not make_hypergradient(engine, direct_term=True).by_derivatives:
+        raise InvalidInput(
+            f"{started} with hypergradient={engine!r}; expected 'reverse', 'truncated' "
+            "or 'first_order', whose derivatives they can add up."
+        )
+    if parameters["random_state"] is None:
+        raise InvalidInput(
+            f"{started} with random_state=None; expected a seed, the same in all."
+        )
+
+
 @dataclass(eq=False, repr=False)
 class GraphClassifier(SklearnEstimator, ABC):
     """A node classifier that may change how much each edge counts.
@@ -257,7 +288,7 @@ class GraphClassifier(SklearnEstimator, ABC):
             raise InvalidInput(
                 f"backbone={given!r} given; {type(self).__name__} expected {expected}."
             )
-        require_shareable(self)
+        _require_shareable(self)
 
     @final
     @alike_on_any_threads()
@@ -294,7 +325,8 @@ class GraphClassifier(SklearnEstimator, ABC):
         seed = self.random_state
         seed = secrets.randbits(31) if seed is None else int(seed)
         device = resolve_device(self.device)
-        join_others(device)
+        # Before anything is put on a GPU: each of several processes takes its own.
+        current_group(device.type)
         if isinstance(data, GraphFolder):
             if (method := on_folders(self)) is not None:
                 self._require_room(data, 1, device)
@@ -311,8 +343,8 @@ class GraphClassifier(SklearnEstimator, ABC):
             Run(self, data, seed + number, device, checkpoint, watcher)
             for number in range(replicas)
         ]
-        trained = self._train(_without_test_labels(data), runs)
         nodes = NodeKeys.of(data)
+        trained = self._train(_without_test_labels(data), runs)
         shown = given_back(data, given)
         self._store(trained[0], runs[0], nodes, shown)
         for run, result in zip(runs[1:], trained[1:], strict=True):
@@ -347,7 +379,10 @@ class GraphClassifier(SklearnEstimator, ABC):
                     data.num_nodes * network.hidden_channels * (network.num_layers - 1)
                 )
         weights = network.count_weights(columns, classes or 1) or 0
-        numbers += (_COPIES_OF_WEIGHTS + self.remembered_steps()) * weights
+        optimizer = make_optimizer(self.inner_optimizer, self.inner_lr)
+        moments = len(optimizer.init({"weights": torch.zeros(1)}).slots)
+        copies = _COPIES_OF_WEIGHTS + moments + self.remembered_steps()
+        numbers += copies * weights
         require_memory(
             int(replicas) * int(numbers) * item,
             device,
@@ -481,8 +516,8 @@ class GraphClassifier(SklearnEstimator, ABC):
         save_model(self, Path(folder), dataset)
 
 
-# Themselves, a gradient, two moments, and the best so far.
-_COPIES_OF_WEIGHTS = 5
+# Themselves, a gradient, and the best so far.
+_COPIES_OF_WEIGHTS = 3
 # What only a fit on a graph in memory leaves.
 _IN_MEMORY = (
     "probability_",

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils import parameters_to_vector
 
 from gsebo.bilevel import HypergradientStep, Optimizer, State, Tree, begin
 from gsebo.bilevel.derivatives import (
@@ -24,7 +25,6 @@ from gsebo.bilevel.derivatives import (
     descend,
     first_derivatives,
 )
-from gsebo.bilevel.tree import flatten
 from gsebo.distributed.group import Group, share
 from gsebo.distributed.tables import Entries, EntryTable
 from gsebo.graph.arrays import GraphArrays
@@ -209,9 +209,8 @@ class BatchedGraph:
 
     def initial_weights(self) -> Tree:
         """All weights of the network as one vector."""
-        named = self.backbone.named_parameters()
-        trained: Tree = {name: each for name, each in named if each.requires_grad}
-        return {FLAT: flatten(trained).detach()}
+        trained = (each for each in self.backbone.parameters() if each.requires_grad)
+        return {FLAT: parameters_to_vector(trained).detach()}
 
 
 @final

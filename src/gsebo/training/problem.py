@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
+from torch.nn.utils import parameters_to_vector
 
 from gsebo.bilevel import Iterate, Optimizer, State, Tree
 from gsebo.bilevel.derivatives import (
@@ -17,7 +18,7 @@ from gsebo.bilevel.derivatives import (
     HandDifferentiated,
     first_derivatives,
 )
-from gsebo.bilevel.tree import flatten, unflatten
+from gsebo.bilevel.tree import unflatten
 from gsebo.graph import Topology
 from gsebo.nn.base import Backbone, Features, LayerStrengths
 from gsebo.sparse import Noise, Pattern
@@ -48,7 +49,7 @@ class Task:
 
     def initial_weights(self) -> Tree:
         """All weights of the network as one vector."""
-        return {FLAT: flatten(self.trained_weights).detach()}
+        return {FLAT: parameters_to_vector(self.trained_weights.values()).detach()}
 
     def named_weights(self, weights: Tree) -> Tree:
         """Cut the flat vector into the parameters of the network."""
