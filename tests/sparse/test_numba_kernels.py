@@ -16,7 +16,7 @@ from gsebo.sparse import edge_softmax, row_expand, row_sum, sddmm, spmm
 from gsebo.sparse.kernels import numba_compile, numba_cpu
 from gsebo.sparse.kernels import numba_cpu as numba_spmm
 from gsebo.sparse.kernels.numba_compile import Variants, run_kernel
-from gsebo.tape.cpu.pack import packs_of
+from gsebo.sparse.kernels.numba_pack import packs_of
 
 from .patterns import large, normal
 

@@ -266,10 +266,10 @@ def features_as_stored(
     """Keep the form of ``x``, dense or ``sparse_csr``, on ``device``."""
     if x.layout == torch.strided:
         return x.to(device, dtype).contiguous()
-    columns = x.col_indices()
-    index = Pattern.index_dtype(max(columns.numel(), *x.shape))
+    (nodes, width), columns = x.shape, x.col_indices()
+    index = Pattern.index_dtype(max(columns.numel(), nodes, width))
     each = torch.arange(columns.numel(), dtype=index)
-    pattern = Pattern(*x.shape, x.crow_indices(), columns.to(index), each)
+    pattern = Pattern(nodes, width, x.crow_indices(), columns.to(index), each)
     return SparseFeatures(pattern.to(device), x.values().to(device, dtype))
 
 

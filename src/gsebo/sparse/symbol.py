@@ -21,23 +21,23 @@ class Node(msgspec.Struct, frozen=True, eq=False):
     arguments: tuple[Node, ...]
 
 
-class Source(Node):
+class Source(Node, frozen=True):
     """The features; they do not depend on any weight."""
 
 
-class Product(Node):
+class Product(Node, frozen=True):
     """``argument @ weight``."""
 
     weight: str
 
 
-class Propagate(Node):
+class Propagate(Node, frozen=True):
     """Sum of the argument over the entries of each row, times their strength."""
 
     layer: int
 
 
-class Attend(Node):
+class Attend(Node, frozen=True):
     """The same, times an attention that is computed from the argument."""
 
     layer: int
@@ -48,30 +48,30 @@ class Attend(Node):
     rate: float
 
 
-class Bias(Node):
+class Bias(Node, frozen=True):
     """``argument + weight``, the same for every node."""
 
     weight: str
 
 
-class Activation(Node):
+class Activation(Node, frozen=True):
     """A function of each number."""
 
     kind: str
 
 
-class Dropout(Node):
+class Dropout(Node, frozen=True):
     """Numbers left out at random."""
 
     site: int
     rate: float
 
 
-class Sum(Node):
+class Sum(Node, frozen=True):
     """Sum of two results."""
 
 
-class Concat(Node):
+class Concat(Node, frozen=True):
     """Several results side by side."""
 
 

@@ -375,9 +375,8 @@ class _Binder:
         """Take the rows that are needed, or drop some numbers of them."""
         block, rows = self._block_of_features(number)
         if step.pointwise is None:
-            dense = isinstance(self._features, Tensor)
-            chosen = rows if block is None else block.entries
-            whole = self._features if dense else self._features.values
+            given, chosen = self._features, rows if block is None else block.entries
+            whole = given if isinstance(given, Tensor) else given.values
             self._stored[number] = whole.index_select(0, chosen).unsqueeze(0)
             return
         whole = self._stored[step.arguments[0]]
@@ -509,7 +508,7 @@ class _Binder:
 
     def _parts(self, step: Step, whole: Tensor) -> Iterator[tuple[int, Tensor]]:
         widths = [self._tape.steps[argument].channels for argument in step.arguments]
-        yield from zip(step.arguments, whole.split(widths, dim=-1), strict=True)
+        yield from zip(step.arguments, whole.split_with_sizes(widths, -1), strict=True)
 
     def _attention(self, number: int, node: Attend) -> AttentionKernels:
         if number not in self._attentions:

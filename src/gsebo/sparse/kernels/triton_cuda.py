@@ -6,11 +6,13 @@ in a CUDA graph after one call outside of it. A captured ``keep_mask`` repeats i
 because the keys are numbers of the host.
 """
 
+from typing import Any
+
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from gsebo.sparse.kernels.backend import SparseKernels
+from gsebo.sparse.kernels.backend import Call, SparseKernels
 from gsebo.sparse.kernels.reference import REFERENCE_KERNELS
 from gsebo.sparse.kernels.triton_random import bits_at
 from gsebo.sparse.kernels.triton_schedule import (
@@ -49,12 +51,7 @@ def _expand_entries(
 
 @triton.jit(do_not_specialize=["key0", "key1", "threshold"])
 def _mask_positions(
-    out,
-    size,
-    key0: tl.int64,
-    key1: tl.int64,
-    threshold: tl.int64,
-    BLOCK: tl.constexpr,
+    out, size, key0: tl.int64, key1: tl.int64, threshold: tl.int64, BLOCK: tl.constexpr
 ):
     """Inverse keep rate where the hash of the position is below threshold, else 0."""
     start = tl.program_id(0).to(tl.int64) * BLOCK
@@ -68,14 +65,7 @@ def _mask_positions(
 
 @triton.jit(do_not_specialize=["num_rows", "batch"])
 def _softmax_entries(
-    row_of_entry,
-    scores,
-    out,
-    sums,
-    num_rows,
-    num_entries,
-    batch,
-    BLOCK: tl.constexpr,
+    row_of_entry, scores, out, sums, num_rows, num_entries, batch, BLOCK: tl.constexpr
 ):
     """Softmax of all entries, from the maximum and the sum of their rows."""
     n = (tl.program_id(0) % batch).to(tl.int64)
@@ -88,20 +78,23 @@ def _softmax_entries(
     tl.store(out + n * num_entries + entry, tl.exp(score - top) / total, mask=inside)
 
 
+def _bind_entries(kernel: Any, pattern: Pattern, x: Tensor, *tensors: Tensor) -> Call:
+    """Bind a kernel over all entries in their own order."""
+    batch, size = x.shape[0], pattern.num_entries
+    arguments = row_of_entry(pattern), x, *tensors, pattern.num_rows, size, batch
+    return bind_programs(
+        kernel, tiles_of(size, _BLOCK) * batch, *arguments, BLOCK=_BLOCK
+    )
+
+
 class _TritonKernels(SparseKernels):
     """Triton programs."""
 
     def spmm(self, pattern: Pattern, values: Tensor, x: Tensor) -> Tensor:
         batch = max(values.shape[0], x.shape[0])
         out = x.new_empty(batch, pattern.num_rows, x.shape[-1])
-        bind_sums(
-            schedule_of(pattern),
-            pattern.columns,
-            pattern.entries,
-            values.contiguous(),
-            x.contiguous(),
-            out,
-        )()
+        index = schedule_of(pattern), pattern.columns, pattern.entries
+        bind_sums(*index, values.contiguous(), x.contiguous(), out)()
         return out
 
     def sddmm(self, pattern: Pattern, a: Tensor, b: Tensor) -> Tensor:
@@ -121,38 +114,15 @@ class _TritonKernels(SparseKernels):
         return out.squeeze(2)
 
     def row_expand(self, pattern: Pattern, x: Tensor) -> Tensor:
-        batch = x.shape[0]
-        out = x.new_empty(batch, pattern.num_entries)
-        bind_programs(
-            _expand_entries,
-            tiles_of(pattern.num_entries, _BLOCK) * batch,
-            row_of_entry(pattern),
-            x.contiguous(),
-            out,
-            pattern.num_rows,
-            pattern.num_entries,
-            batch,
-            BLOCK=_BLOCK,
-        )()
+        out = x.new_empty(x.shape[0], pattern.num_entries)
+        _bind_entries(_expand_entries, pattern, x.contiguous(), out)()
         return out
 
     def edge_softmax(self, pattern: Pattern, scores: Tensor) -> Tensor:
-        batch, num_entries = scores.shape
         scores, out = scores.contiguous(), scores.new_empty(scores.shape)
-        sums = scores.new_empty(batch, pattern.num_rows, 3)
+        sums = scores.new_empty(scores.shape[0], pattern.num_rows, 3)
         bind_softmax_sums(pattern, pattern.entries, scores, sums, lanes=0)()
-        bind_programs(
-            _softmax_entries,
-            tiles_of(num_entries, _BLOCK) * batch,
-            row_of_entry(pattern),
-            scores,
-            out,
-            sums,
-            pattern.num_rows,
-            num_entries,
-            batch,
-            BLOCK=_BLOCK,
-        )()
+        _bind_entries(_softmax_entries, pattern, scores, out, sums)()
         return out
 
     def keep_mask(

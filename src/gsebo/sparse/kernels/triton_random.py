@@ -1,10 +1,11 @@
 """The random bits of ``random_bits`` inside Triton programs."""
 
-from typing import Any
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from gsebo.sparse.kernels.random_bits import Drop, compiled_hash
 
@@ -20,10 +21,28 @@ def _word(number):
 draw, site_keys = compiled_hash(triton.jit, tl.constexpr, word=_word, tl=tl)
 
 
+class DropTensors(NamedTuple):
+    """A dropout as programs take it, in one argument; ``place`` is site, threshold."""
+
+    seeds: Tensor
+    step: Tensor
+    place: Tensor
+    positions: Tensor
+
+
+def drop_tensors(drop: Drop | None) -> DropTensors | None:
+    """Put the numbers of a dropout where programs read them."""
+    if drop is None:
+        return None
+    place = torch.tensor([drop.site, drop.threshold], device=drop.seeds.device)
+    return DropTensors(drop.seeds, drop.step, place, drop.positions)
+
+
 @triton.jit
-def drop_keys(seeds, step, site, replica):
-    """Two keys for one place in the network, for one replica."""
-    return site_keys(tl.load(seeds + replica), tl.load(step), site)
+def drop_keys(drop, replica):
+    """Two keys for one place in the network, for one replica, and the threshold."""
+    seed, step = tl.load(drop.seeds + replica), tl.load(drop.step)
+    return site_keys(seed, step, tl.load(drop.place)), tl.load(drop.place + 1)
 
 
 @triton.jit
@@ -34,24 +53,13 @@ def bits_at(keys, position):
 
 
 @triton.jit
-def kept(keys, position, threshold, like):
+def kept(keys, position, like):
     """Inverse keep rate where the number at ``position`` is kept, 0 elsewhere.
 
-    Args:
-        keys: Of the place in the network.
-        position: int64, of any shape.
-        threshold: int64; kept is what draws fewer.
-        like: Pointer to numbers of the wanted type.
+    Positions are int64 of any shape; ``like`` points to numbers of the wanted type.
     """
+    keys, threshold = keys
     # Computed here, because numbers of the host arrive in single precision.
     scale = (4294967296.0 / threshold.to(tl.float64)).to(like.dtype.element_ty)
     most = tl.minimum(threshold, 0xFFFFFFFF).to(tl.uint32)
     return tl.where(bits_at(keys, position) < most, scale, 0)
-
-
-def drop_tensors(drop: Drop | None, device: torch.device) -> tuple[Any, ...]:
-    """Seeds, step, positions, site and threshold; anything where none is read."""
-    if drop is None:
-        unread = torch.zeros(1, dtype=torch.int64, device=device)
-        return unread, unread, unread, 0, 1
-    return drop.seeds, drop.step, drop.positions, drop.site, drop.threshold

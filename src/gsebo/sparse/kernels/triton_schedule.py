@@ -34,31 +34,19 @@ Built = TypeVar("Built")
 
 
 class Segments(NamedTuple):
-    """Runs of stored positions of one row each; kernels take them as one argument.
+    """Runs of stored positions of one row each; kernels take them as one argument."""
 
-    Attributes:
-        begin: First stored position of each segment.
-        length: Its number of entries; zero for an empty row.
-        row: The row it belongs to.
-    """
-
-    begin: Tensor
-    length: Tensor
-    row: Tensor
+    begin: Tensor  # first stored position of each
+    length: Tensor  # its number of entries; zero for an empty row
+    row: Tensor  # the row it belongs to
 
 
 class SegmentSchedule(NamedTuple):
-    """The segments of a pattern: parts of cut rows, other long ones, short ones.
-
-    Attributes:
-        segments: Where they are.
-        class_ends: Number of parts; with the other long ones; of all segments.
-        part_begin: First part of each row that was cut, and ``num_parts`` at the end.
-    """
+    """The segments of a pattern: parts of cut rows, other long ones, short ones."""
 
     segments: Segments
-    class_ends: tuple[int, int, int]
-    part_begin: Tensor
+    class_ends: tuple[int, int, int]  # number of parts, with other long ones, of all
+    part_begin: Tensor  # first part of each cut row, and ``num_parts`` at the end
 
     @property
     def num_parts(self) -> int:

@@ -3,6 +3,9 @@
 Rows of what they read and write may lie apart, so that tangents can be propagated alone
 and gradients by weights go where they belong without a copy. Where there are too few
 rows to fill the device, more lanes share a row. Nothing is added by atomics.
+
+A number and its tangent are a dual: a tuple of two, or of one where there is none. So a
+formula is written once for both orders.
 """
 
 from typing import Any, NamedTuple
@@ -23,14 +26,31 @@ from gsebo.sparse.pattern import Pattern
 _MOST_CHANNELS = 128
 
 
+class Strided(NamedTuple):
+    """A tensor as programs take it: numbers from one replica, row, lane to the next."""
+
+    data: Tensor
+    batch: int
+    row: int
+    lane: int
+
+
+def strided(x: Tensor) -> Strided:
+    """Steps along all axes but the last; none along a batch of one, or no axis."""
+    first = x.stride(0) if x.shape[0] > 1 else 0
+    row, lane, *_ = *x.stride()[1:-1], 0, 0
+    return Strided(x, first, row, lane)
+
+
 def bind_programs(
     kernel: Any, programs: int, *arguments: Any, **constants: Any
 ) -> Call:
-    """Return the call that starts ``programs`` programs of a kernel."""
+    """Return the call that starts programs of a kernel, where its first tensor is."""
     if programs == 0:
         return _nothing
     launch = kernel[(programs,)]
-    like = next(each for each in arguments if isinstance(each, Tensor))
+    first = arguments[0]
+    like = first if isinstance(first, Tensor) else first[0]
 
     def call() -> None:
         with torch.cuda.device_of(like):
@@ -52,6 +72,10 @@ def in_turn(*calls: Call) -> Call:
     return call_all
 
 
+def _nothing() -> None:
+    """Start no programs."""
+
+
 def tile_width(channels: int) -> int:
     """Width of a tile over so many channels."""
     power: int = triton.next_power_of_2(max(channels, 1))
@@ -68,16 +92,10 @@ def tiles_of(size: int, tile: int) -> int:
     return -(-size // tile)
 
 
-def steps_of(x: Tensor) -> tuple[int, ...]:
-    """Distances along all axes but the last; none along a batch of one."""
-    first = x.stride(0) if x.shape[0] > 1 else 0
-    return first, *x.stride()[1:-1]
-
-
 def is_aligned(x: Tensor) -> bool:
     """Whether kernels read rows of it several numbers at a time."""
     # Of integers that a kernel is called with it knows whether 16 divides them.
-    sizes = (*steps_of(x), x.shape[-1])
+    sizes = (*strided(x)[1:], x.shape[-1])
     return x.data_ptr() % 16 == 0 and all(size % 16 == 0 for size in sizes)
 
 
@@ -86,35 +104,122 @@ def registers_of(x: Tensor) -> int:
     return max(x.element_size() // 4, 1) * (1 if is_aligned(x) else 2)
 
 
-def _nothing() -> None:
-    """Start no programs."""
-
-
-_COUNTS = ["num_wide", "num_segments", "num_parts", "value_step", "batch"]
+@triton.jit
+def at_rows(x, n, row, place):
+    """Where the numbers of rows of one replica are."""
+    return x.data + n * x.batch + row * x.row + place
 
 
 @triton.jit
-def read_segments(segments, span, TILE: tl.constexpr, LANES: tl.constexpr):
-    """``TILE // LANES`` segments: start, lane and length for each of ``TILE`` lanes."""
+def zeros(shape: tl.constexpr, like, LANES: tl.constexpr):
+    """A dual 0 of the type that ``like`` points to."""
+    zero = tl.zeros(shape, dtype=like.dtype.element_ty)
+    if LANES == 1:
+        return (zero,)
+    else:
+        return (zero, zero)
+
+
+@triton.jit
+def load_dual(at, step, inside, LANES: tl.constexpr):
+    """Read numbers, and ``step`` further on their tangents."""
+    x = tl.load(at, mask=inside, other=0)
+    if LANES == 1:
+        return (x,)
+    else:
+        return (x, tl.load(at + step, mask=inside, other=0))
+
+
+@triton.jit
+def store_dual(at, step, x, inside, LANES: tl.constexpr, ADD: tl.constexpr):
+    """Write a dual, or of its lanes the last ``LANES``, or add them."""
+    for lane in tl.static_range(LANES):
+        found = x[len(x) - LANES + lane]
+        to = at + lane * step
+        if ADD:
+            found += tl.load(to, mask=inside, other=0)
+        tl.store(to, found, mask=inside)
+
+
+@triton.jit
+def plus(a, b):
+    """``a + b``."""
+    if len(a) == 1:
+        return (a[0] + b[0],)
+    else:
+        return (a[0] + b[0], a[1] + b[1])
+
+
+@triton.jit
+def times(a, b):
+    """``a b``, and if any of them has a tangent that of the product."""
+    if len(a) + len(b) == 2:
+        return (a[0] * b[0],)
+    else:
+        return (a[0] * b[0], last_product(a, b))
+
+
+@triton.jit
+def gained(total, a, b):
+    """``total + a b``, of duals, term by term."""
+    if len(total) == 1:
+        return (total[0] + a[0] * b[0],)
+    else:
+        return (total[0] + a[0] * b[0], total[1] + a[0] * b[1] + a[1] * b[0])
+
+
+@triton.jit
+def last_product(a, b):
+    """The last lane of ``a b``."""
+    if len(a) + len(b) == 2:
+        return a[0] * b[0]
+    elif len(b) == 1:
+        return a[1] * b[0]
+    elif len(a) == 1:
+        return a[0] * b[1]
+    else:
+        return a[0] * b[1] + a[1] * b[0]
+
+
+@triton.jit
+def folded(x, shape: tl.constexpr, axis: tl.constexpr):
+    """Sums of a dual along an axis of another shape."""
+    total = tl.sum(tl.reshape(x[0], shape), axis)
+    if len(x) == 1:
+        return (total,)
+    else:
+        return (total, tl.sum(tl.reshape(x[1], shape), axis))
+
+
+@triton.jit
+def read_segments(segments, span, TILE: tl.constexpr, SHARED: tl.constexpr):
+    """``TILE // SHARED`` segments: start, rank and length for each row of the tile."""
     first, last = span[0], span[1]
-    segment = first + tl.arange(0, TILE) // LANES
+    segment = first + tl.arange(0, TILE) // SHARED
     start = tl.load(segments.begin + segment, mask=segment < last, other=0)
     length = tl.load(segments.length + segment, mask=segment < last, other=0)
-    return start, tl.arange(0, TILE) % LANES, length
+    return start, tl.arange(0, TILE) % SHARED, length
+
+
+@triton.jit
+def wide_span(tile, num_wide, num_parts, TILES: tl.constexpr):
+    """First of a tile's long segments, one past the last, and how many are parts."""
+    return tile * (TILES[0] // TILES[1]), num_wide, num_parts
+
+
+@triton.jit
+def short_span(tile, num_wide, num_segments, TILES: tl.constexpr):
+    """The same of the short ones behind them, of which none was cut."""
+    first = tile - tl.cdiv(num_wide, TILES[0] // TILES[1])
+    return num_wide + first * (TILES[0] // TILES[2]), num_segments, 0
 
 
 @triton.jit
 def store_segments(segments, span, total, target, place, width, ADD: tl.constexpr):
-    """Write sums of segments to their rows, or to the parts of a row that was cut.
+    """Write or add sums of segments to their rows, or to the parts of cut rows.
 
-    Args:
-        segments: All of them.
-        span: The first one of these, one past the last, and how many are parts.
-        total: A row of numbers for each.
-        target: Where rows begin and how far apart they are, and the same of parts.
-        place: Of the numbers in a row.
-        width: Numbers beyond are none.
-        ADD: Whether to add to the rows.
+    There is a row of numbers for each segment of ``span``; those from ``width`` on are
+    none. The target is where rows begin and how far apart they are, and that of parts.
     """
     first, last, num_parts = span
     out, out_row, parts, part_row = target
@@ -132,12 +237,13 @@ def store_segments(segments, span, total, target, place, width, ADD: tl.constexp
 
 
 @triton.jit
-def _read_entries(matrix, at, stored, WEIGHTED: tl.constexpr):
-    """Column and value of one entry for each lane."""
+def _read_entries(matrix, at, stored, number: tl.constexpr):
+    """Column and value of one entry for each row of the tile."""
     columns, entries, values = matrix
     column = tl.load(columns + at, mask=stored, other=0)
-    value = stored.to(values.dtype.element_ty)
-    if WEIGHTED:
+    if values is None:
+        value = stored.to(number)
+    else:
         entry = tl.load(entries + at, mask=stored, other=0)
         value = tl.load(values + entry, mask=stored, other=0)
     return column.to(tl.int64)[:, None], value[:, None]
@@ -145,28 +251,22 @@ def _read_entries(matrix, at, stored, WEIGHTED: tl.constexpr):
 
 @triton.jit
 def _sum_segments(
-    segments,
-    span,
-    matrix,
-    dense,
-    target,
-    WEIGHTED: tl.constexpr,
-    TILE: tl.constexpr,
-    LANES: tl.constexpr,
+    segments, span, matrix, dense, target, TILE: tl.constexpr, SHARED: tl.constexpr
 ):
-    """Sum ``TILE // LANES`` segments; each lane takes every ``LANES``-th entry."""
+    """Sum ``TILE // SHARED`` segments, of each ``SHARED`` entries at a time."""
     x, x_row, place, width = dense
-    start, lane, length = read_segments(segments, span, TILE, LANES)
+    start, rank, length = read_segments(segments, span, TILE, SHARED)
     wide = place < width
-    total = tl.zeros([TILE, place.shape[1]], dtype=x.dtype.element_ty)
-    for offset in range(0, tl.max(length, 0), 4 * LANES):
+    number: tl.constexpr = x.dtype.element_ty
+    total = tl.zeros([TILE, place.shape[1]], dtype=number)
+    for offset in range(0, tl.max(length, 0), 4 * SHARED):
         # All reads before the first sum, so that they wait together.
-        o0 = offset + lane
-        o1, o2, o3 = o0 + LANES, o0 + 2 * LANES, o0 + 3 * LANES
-        c0, v0 = _read_entries(matrix, start + o0, o0 < length, WEIGHTED)
-        c1, v1 = _read_entries(matrix, start + o1, o1 < length, WEIGHTED)
-        c2, v2 = _read_entries(matrix, start + o2, o2 < length, WEIGHTED)
-        c3, v3 = _read_entries(matrix, start + o3, o3 < length, WEIGHTED)
+        o0 = offset + rank
+        o1, o2, o3 = o0 + SHARED, o0 + 2 * SHARED, o0 + 3 * SHARED
+        c0, v0 = _read_entries(matrix, start + o0, o0 < length, number)
+        c1, v1 = _read_entries(matrix, start + o1, o1 < length, number)
+        c2, v2 = _read_entries(matrix, start + o2, o2 < length, number)
+        c3, v3 = _read_entries(matrix, start + o3, o3 < length, number)
         x0 = tl.load(x + c0 * x_row + place, (o0 < length)[:, None] & wide, other=0)
         x1 = tl.load(x + c1 * x_row + place, (o1 < length)[:, None] & wide, other=0)
         x2 = tl.load(x + c2 * x_row + place, (o2 < length)[:, None] & wide, other=0)
@@ -175,71 +275,44 @@ def _sum_segments(
         total += v1 * x1
         total += v2 * x2
         total += v3 * x3
-    total = tl.reshape(total, [TILE // LANES, LANES, place.shape[1]])
+    total = tl.reshape(total, [TILE // SHARED, SHARED, place.shape[1]])
     total = tl.sum(total, 1)
     store_segments(segments, span, total, target, place, width, False)
 
 
-@triton.jit(do_not_specialize=_COUNTS)
+@triton.jit(
+    do_not_specialize=["num_wide", "num_segments", "num_parts", "value_step", "batch"]
+)
 def spmm_segments(
-    segments,
-    columns,
-    entries,
-    values,
-    x,
-    x_steps,
-    out,
-    out_steps,
-    parts,
-    num_wide,
-    num_segments,
-    num_parts,
-    channels,
-    value_step,
-    batch,
-    WEIGHTED: tl.constexpr,
-    WIDTH: tl.constexpr,
-    TILE: tl.constexpr,
-    LANES: tl.constexpr,
-):
-    """Weighted sum of the rows of ``x`` over each segment.
-
-    The first ``num_wide`` segments are long and get a program each; of the others a
-    program takes ``TILE // LANES``.
-    """
+    segments, num_wide, num_segments, num_parts, parts,
+    columns, entries, values, value_step, x, out, channels, batch,
+    WIDTH: tl.constexpr, TILES: tl.constexpr,
+):  # fmt: skip
+    """Weighted sum of the rows of ``x`` over each segment."""
     blocks = tl.cdiv(channels, WIDTH)
     work = tl.program_id(0)
     n = (work % batch).to(tl.int64)
     place = (work // batch) % blocks * WIDTH + tl.arange(0, WIDTH)[None, :]
     tile = work // batch // blocks
-    matrix = (columns, entries, values + n * value_step)
-    dense = (x + n * x_steps[0], x_steps[1], place, channels)
+    if values is not None:
+        values += n * value_step
+    matrix = (columns, entries, values)
+    dense = (x.data + n * x.batch, x.row, place, channels)
     parts += n * num_parts * channels
-    target = (out + n * out_steps[0], out_steps[1], parts, channels)
-    if tile < num_wide:
-        span = (tile, num_wide, num_parts)
-        _sum_segments(segments, span, matrix, dense, target, WEIGHTED, TILE, TILE)
+    target = (out.data + n * out.batch, out.row, parts, channels)
+    if tile < tl.cdiv(num_wide, TILES[0] // TILES[1]):
+        span = wide_span(tile, num_wide, num_parts, TILES)
+        _sum_segments(segments, span, matrix, dense, target, TILES[0], TILES[1])
     else:
-        first = num_wide + (tile - num_wide) * (TILE // LANES)
-        # Nothing that is short was cut.
-        span = (first, num_segments, 0)
-        _sum_segments(segments, span, matrix, dense, target, WEIGHTED, TILE, LANES)
+        span = short_span(tile, num_wide, num_segments, TILES)
+        _sum_segments(segments, span, matrix, dense, target, TILES[0], TILES[2])
 
 
 @triton.jit(do_not_specialize=["num_parts", "batch"])
 def add_parts(
-    part_begin,
-    row_of_segment,
-    parts,
-    out,
-    out_steps,
-    num_parts,
-    channels,
-    batch,
-    ADD: tl.constexpr,
-    WIDTH: tl.constexpr,
-    TILE: tl.constexpr,
-):
+    part_begin, row_of_segment, parts, out, num_parts, channels, batch,
+    ADD: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
     """Sum of the parts of each row that was cut, in a fixed order."""
     blocks = tl.cdiv(channels, WIDTH)
     work = tl.program_id(0)
@@ -255,7 +328,7 @@ def add_parts(
         total += tl.load(parts + at, mask=inside, other=0)
     found = tl.sum(total, 0)
     row = tl.load(row_of_segment + start).to(tl.int64)
-    to = out + n * out_steps[0] + row * out_steps[1] + place
+    to = at_rows(out, n, row, place)
     if ADD:
         found += tl.load(to, mask=place < channels, other=0)
     tl.store(to, found, mask=place < channels)
@@ -263,22 +336,9 @@ def add_parts(
 
 @triton.jit(do_not_specialize=["num_entries", "batch"])
 def dot_entries(
-    rows,
-    columns,
-    entries,
-    a,
-    a_steps,
-    b,
-    b_steps,
-    out,
-    num_entries,
-    channels,
-    batch,
-    ADD: tl.constexpr,
-    LANES: tl.constexpr,
-    WIDTH: tl.constexpr,
-    TILE: tl.constexpr,
-):
+    rows, columns, entries, a, b, out, num_entries, channels, batch,
+    ADD: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
     """``a[row] . b[column]`` of entries, or with two lanes its tangent."""
     work = tl.program_id(0)
     n = (work % batch).to(tl.int64)
@@ -287,19 +347,13 @@ def dot_entries(
     row = tl.load(rows + position, mask=stored, other=0).to(tl.int64)[:, None]
     column = tl.load(columns + position, mask=stored, other=0).to(tl.int64)[:, None]
     entry = tl.load(entries + position, mask=stored, other=0)
-    a += n * a_steps[0] + row * a_steps[1]
-    b += n * b_steps[0] + column * b_steps[1]
     total = tl.zeros([TILE, WIDTH], dtype=out.dtype.element_ty)
     for first in range(0, channels, WIDTH):
         place = first + tl.arange(0, WIDTH)[None, :]
         inside = stored[:, None] & (place < channels)
-        left = tl.load(a + place, mask=inside, other=0)
-        right = tl.load(b + (LANES - 1) * b_steps[2] + place, mask=inside, other=0)
-        total += left * right
-        if LANES == 2:
-            left = tl.load(a + a_steps[2] + place, mask=inside, other=0)
-            right = tl.load(b + place, mask=inside, other=0)
-            total += left * right
+        left = load_dual(at_rows(a, n, row, place), a.lane, inside, LANES)
+        right = load_dual(at_rows(b, n, column, place), b.lane, inside, LANES)
+        total += last_product(left, right)
     to = out + n * num_entries + entry
     found = tl.sum(total, 1)
     if ADD:
@@ -308,58 +362,61 @@ def dot_entries(
 
 
 # Numbers that a program holds of each tensor where rows are many, and where they are
-# few, with so many lanes to a row.
-_MANY_ROWS, _FEW_ROWS, _FEW_ROWS_LANES = 512, 2048, 8
+# few, with so many rows of a tile to a segment.
+_MANY_ROWS, _FEW_ROWS, _FEW_ROWS_SHARED = 512, 2048, 8
 # Every thread holds the indices of several rows of a tile: more would not fit.
 _TALLEST = 128
 # As many programs run at once on a large device.
 _AT_ONCE = 2048
+# Where an entry is one number: rows of a tile, and how many of them share a long
+# segment and a short one. Four reads of each then take all of a segment of 128, or 32.
+_SINGLE = (512, 32, 8)
 # Numbers of parts that are summed at once.
 _PARTS = 2048
 
 
-class Tiling(NamedTuple):
-    """Which segments a program takes.
+def bind_segments(
+    kernel: Any,
+    schedule: SegmentSchedule,
+    parts: Tensor,
+    *arguments: Any,
+    width: int,
+    copies: int,
+    held: int,
+    **constants: Any,
+) -> Call:
+    """Bind a kernel over the segments of a pattern, with the tiles that suit it.
 
-    Attributes:
-        tile: Rows of a tile.
-        lanes: How many of them share a segment that is not long.
-        programs: Number of programs.
-        warps: Of each program.
+    Where rows are many, the fewest rows of a tile share a segment that read whole
+    sectors of memory. Where they are few the device is not full anyway, and more end
+    sooner. All segments are worked on ``copies`` times, for more channels and replicas;
+    a program needs ``held`` registers for each number of a tile.
     """
-
-    tile: int
-    lanes: int
-    programs: int
-    warps: int
-
-
-def long_segments(schedule: SegmentSchedule) -> int:
-    """How many segments are worth a program of their own; they come first."""
-    return schedule.class_ends[1]
-
-
-def tiling_of(schedule: SegmentSchedule, width: int, copies: int, held: int) -> Tiling:
-    """Choose tiles for a kernel over the segments of a pattern.
-
-    Where rows are many, the fewest lanes that read whole sectors of memory. Where they
-    are few the device is not full anyway, and more lanes end sooner.
-
-    Args:
-        schedule: The segments.
-        width: Channels of a tile.
-        copies: How often all segments are worked on, for more channels and replicas.
-        held: Registers that a program needs for each number of the tile.
-    """
-    wide = long_segments(schedule)
-    short = schedule.class_ends[-1] - wide
-    tile, lanes, warps = _FEW_ROWS // (width * held), _FEW_ROWS_LANES, 4
-    if short * lanes * copies > _AT_ONCE * tile:
-        tile, lanes, warps = _MANY_ROWS // (width * held), max(16 // width, 1), 2
+    wide, every = schedule.num_long, schedule.class_ends[-1]
+    short = every - wide
+    tile, shared, warps = _FEW_ROWS // (width * held), _FEW_ROWS_SHARED, 4
+    if short * shared * copies > _AT_ONCE * tile:
+        tile, shared, warps = _MANY_ROWS // (width * held), max(16 // width, 1), 2
     tile = min(max(tile, 1), _TALLEST)
-    lanes = min(lanes, tile)
-    programs = wide + tiles_of(short, tile // lanes)
-    return Tiling(tile, lanes, programs * copies, warps)
+    tiles = (tile, tile, min(shared, tile))
+    if width == 1 and warps == 2:
+        tiles, warps = _SINGLE, 4
+    programs = tiles_of(wide, tiles[0] // tiles[1]) + tiles_of(
+        short, tiles[0] // tiles[2]
+    )
+    return bind_programs(
+        kernel,
+        programs * copies,
+        schedule.segments,
+        wide,
+        every,
+        schedule.num_parts,
+        parts,
+        *arguments,
+        **constants,
+        TILES=tiles,
+        num_warps=warps,
+    )
 
 
 def bind_sums(
@@ -372,41 +429,22 @@ def bind_sums(
 ) -> Call:
     """``out[row] = Σ values[entry] x[column]`` over the stored positions of each row.
 
-    Args:
-        schedule: Of the rows.
-        columns: Row of ``x`` for each stored position.
-        entries: Which value each of them takes.
-        values: ``[replicas or 1, values]``, or None for ones.
-        x: ``[replicas or 1, columns, channels]``, may be a slice with whole rows.
-        out: ``[replicas, rows, channels]``, may be a slice with whole rows.
+    Values are ``[replicas or 1, values]``, or ones; ``x`` and ``out`` are ``[replicas
+    (x: or 1), rows, channels]`` and may be slices with whole rows.
     """
     batch, _, channels = out.shape
     width = tile_width(channels)
-    tiling = tiling_of(schedule, width, blocks_of(channels) * batch, registers_of(x))
     parts = out.new_empty(batch, schedule.num_parts, channels)
-    sums = bind_programs(
+    step = 0 if values is None else strided(values).batch
+    sums = bind_segments(
         spmm_segments,
-        tiling.programs,
-        schedule.segments,
-        columns,
-        entries,
-        x if values is None else values,
-        x,
-        steps_of(x),
-        out,
-        steps_of(out),
+        schedule,
         parts,
-        long_segments(schedule),
-        schedule.class_ends[-1],
-        schedule.num_parts,
-        channels,
-        0 if values is None else steps_of(values)[0],
-        batch,
-        WEIGHTED=values is not None,
+        *(columns, entries, values, step, strided(x), strided(out), channels, batch),
+        width=width,
+        copies=blocks_of(channels) * batch,
+        held=registers_of(x),
         WIDTH=width,
-        TILE=tiling.tile,
-        LANES=tiling.lanes,
-        num_warps=tiling.warps,
     )
     return in_turn(sums, bind_parts(schedule, parts, out))
 
@@ -417,20 +455,12 @@ def bind_parts(
     """Sum the parts of each row that was cut, ``[replicas, parts, channels]``."""
     batch, _, channels = out.shape
     width = tile_width(channels)
+    programs = schedule.num_cut * blocks_of(channels) * batch
+    index = schedule.part_begin, schedule.segments.row
+    sizes = schedule.num_parts, channels, batch
+    constants = {"ADD": add, "WIDTH": width, "TILE": _PARTS // width}
     return bind_programs(
-        add_parts,
-        schedule.num_cut * blocks_of(channels) * batch,
-        schedule.part_begin,
-        schedule.segments.row,
-        parts,
-        out,
-        steps_of(out),
-        schedule.num_parts,
-        channels,
-        batch,
-        ADD=add,
-        WIDTH=width,
-        TILE=_PARTS // width,
+        add_parts, programs, *index, parts, strided(out), *sizes, **constants
     )
 
 
@@ -439,35 +469,19 @@ def bind_dots(
 ) -> Call:
     """``out[entry] = a[row] . b[column]``, or with two lanes its tangent.
 
-    Args:
-        pattern: Positions of the entries.
-        a: ``[replicas or 1, rows, lanes, channels]``, may be a slice with whole rows.
-        b: ``[replicas or 1, columns, lanes, channels]``, likewise.
-        out: ``[replicas, entries]``.
-        add: Whether to add to ``out``.
+    Both are ``[replicas or 1, rows, lanes, channels]`` and may be slices with whole
+    rows; ``out`` is ``[replicas, entries]``.
     """
     lanes, channels = a.shape[2:]
     aligned = is_aligned(a) and is_aligned(b)
     width = min(tile_width(channels), 32 if aligned else 16)
     tile = min((2 if aligned else 1) * _MANY_ROWS // width, _TALLEST)
+    index = pattern.rows, pattern.columns, pattern.entries
+    sizes = pattern.num_entries, channels, out.shape[0]
+    programs = tiles_of(pattern.num_entries, tile) * out.shape[0]
+    constants = {"ADD": add, "LANES": lanes, "WIDTH": width, "TILE": tile}
     return bind_programs(
-        dot_entries,
-        tiles_of(pattern.num_entries, tile) * out.shape[0],
-        pattern.rows,
-        pattern.columns,
-        pattern.entries,
-        a,
-        steps_of(a),
-        b,
-        steps_of(b),
-        out,
-        pattern.num_entries,
-        channels,
-        out.shape[0],
-        ADD=add,
-        LANES=lanes,
-        WIDTH=width,
-        TILE=tile,
+        dot_entries, programs, *index, strided(a), strided(b), out, *sizes, **constants
     )
 
 

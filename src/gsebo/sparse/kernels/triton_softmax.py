@@ -13,11 +13,15 @@ from gsebo.sparse.kernels.backend import Call
 from gsebo.sparse.kernels.triton_schedule import schedule_of
 from gsebo.sparse.kernels.triton_segments import (
     bind_programs,
+    bind_segments,
     in_turn,
-    long_segments,
+    load_dual,
+    plus,
     read_segments,
+    short_span,
     store_segments,
-    tiling_of,
+    times,
+    wide_span,
 )
 from gsebo.sparse.pattern import Pattern
 
@@ -26,7 +30,6 @@ from gsebo.sparse.pattern import Pattern
 
 # Parts of rows that were cut, joined at a time.
 _PARTS = 128
-_COUNTS = ["num_wide", "num_segments", "num_parts", "num_rows", "score_step", "batch"]
 
 
 @triton.jit
@@ -39,19 +42,16 @@ def _finite(top):
 def score_entries(
     scores, row, column, place, inside, HEADS: tl.constexpr, SLOPE, LANES: tl.constexpr
 ):
-    """Score of each entry, the slope that was taken, and the tangent if any.
+    """Score of each entry, and the slope that was taken.
 
     It is the leaky ReLU of the sum of a score of the row and one of the column.
     """
     target = scores + row * (2 * LANES * HEADS) + place
     source = scores + (column * 2 + 1) * (LANES * HEADS) + place
-    x = tl.load(target, mask=inside, other=0) + tl.load(source, mask=inside, other=0)
-    slope = tl.where(x > 0, tl.full(x.shape, 1, x.dtype), SLOPE)
-    change = x
-    if LANES == 2:
-        change = tl.load(target + HEADS, mask=inside, other=0)
-        change += tl.load(source + HEADS, mask=inside, other=0)
-    return x * slope, slope, change * slope
+    x = load_dual(target, HEADS, inside, LANES)
+    x = plus(x, load_dual(source, HEADS, inside, LANES))
+    slope = tl.where(x[0] > 0, tl.full(x[0].shape, 1, x[0].dtype), SLOPE)
+    return times(x, (slope,)), slope
 
 
 @triton.jit
@@ -64,21 +64,12 @@ def _join(top, norm, mean):
 
 @triton.jit
 def _softmax_segments(
-    segments,
-    span,
-    indices,
-    scores,
-    target,
-    HEADS: tl.constexpr,
-    SLOPE: tl.constexpr,
-    LANES: tl.constexpr,
-    WIDTH: tl.constexpr,
-    TILE: tl.constexpr,
-    SHARED: tl.constexpr,
-):
+    segments, span, indices, scores, target, HEADS: tl.constexpr, SLOPE: tl.constexpr,
+    LANES: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr, SHARED: tl.constexpr,
+):  # fmt: skip
     first, last = span[0], span[1]
     out, out_row, parts, part_row = target
-    start, lane, length = read_segments(segments, span, TILE, SHARED)
+    start, rank, length = read_segments(segments, span, TILE, SHARED)
     segment = first + tl.arange(0, TILE) // SHARED
     row = tl.load(segments.row + segment, mask=segment < last, other=0)
     row = row.to(tl.int64)[:, None]
@@ -87,57 +78,46 @@ def _softmax_segments(
     norm = tl.zeros([TILE, WIDTH], dtype=scores.dtype.element_ty)
     mean = tl.zeros([TILE, WIDTH], dtype=scores.dtype.element_ty)
     for offset in range(0, tl.max(length, 0), SHARED):
-        stored = offset + lane < length
-        index = tl.load(indices + start + offset + lane, mask=stored, other=0)
+        stored = offset + rank < length
+        index = tl.load(indices + start + offset + rank, mask=stored, other=0)
         index = index.to(tl.int64)[:, None]
         inside = stored[:, None] & (place < HEADS)
         if LANES == 0:
-            x = tl.load(scores + index * HEADS + place, mask=inside, other=0)
-            change = x
+            score = (tl.load(scores + index * HEADS + place, mask=inside, other=0),)
         else:
-            x, _slope, change = score_entries(
+            score, _slope = score_entries(
                 scores, row, index, place, inside, HEADS, SLOPE, LANES
             )
-        x = tl.where(inside, x, -float("inf"))
+        x = tl.where(inside, score[0], -float("inf"))
         most = tl.maximum(top, x)
         shift = _finite(most)
         power = tl.where(inside, tl.exp(x - shift), 0)
         scale = tl.exp(top - shift)
         norm = norm * scale + power
         if LANES == 2:
-            mean = mean * scale + power * change
+            mean = mean * scale + power * score[LANES - 1]
         top = most
     shape: tl.constexpr = [TILE // SHARED, SHARED, WIDTH]
     top, norm, mean = _join(
         tl.reshape(top, shape), tl.reshape(norm, shape), tl.reshape(mean, shape)
     )
-    store_segments(segments, span, top, target, place, HEADS, False)
-    target = (out + HEADS, out_row, parts + HEADS, part_row)
-    store_segments(segments, span, norm, target, place, HEADS, False)
-    target = (out + 2 * HEADS, out_row, parts + 2 * HEADS, part_row)
-    store_segments(segments, span, mean, target, place, HEADS, False)
+    found = (top, norm, mean)
+    for which in tl.static_range(3):
+        to = (out + which * HEADS, out_row, parts + which * HEADS, part_row)
+        store_segments(segments, span, found[which], to, place, HEADS, False)
 
 
-@triton.jit(do_not_specialize=_COUNTS)
+@triton.jit(
+    do_not_specialize=[
+        "num_wide", "num_segments", "num_parts", "num_rows", "score_step", "batch"
+    ]
+)  # fmt: skip
 def softmax_segments(
-    segments,
-    indices,
-    scores,
-    sums,
-    parts,
-    num_wide,
-    num_segments,
-    num_parts,
-    num_rows,
-    score_step,
-    batch,
-    HEADS: tl.constexpr,
-    SLOPE: tl.constexpr,
-    LANES: tl.constexpr,
-    WIDTH: tl.constexpr,
-    TILE: tl.constexpr,
-    SHARED: tl.constexpr,
-):
+    segments, num_wide, num_segments, num_parts, parts,
+    indices, scores, sums, num_rows, score_step, batch,
+    HEADS: tl.constexpr, SLOPE: tl.constexpr, LANES: tl.constexpr,
+    WIDTH: tl.constexpr, TILES: tl.constexpr,
+):  # fmt: skip
     """Maximum, sum of exponentials, and sum of tangents so weighted of each segment.
 
     Scores are those of nodes, with so many lanes, and ``indices`` are columns; or, with
@@ -149,33 +129,25 @@ def softmax_segments(
     sums += n * num_rows * (3 * HEADS)
     parts += n * num_parts * (3 * HEADS)
     target = (sums, 3 * HEADS, parts, 3 * HEADS)
-    if tile < num_wide:
-        span = (tile, num_wide, num_parts)
+    if tile < tl.cdiv(num_wide, TILES[0] // TILES[1]):
+        span = wide_span(tile, num_wide, num_parts, TILES)
         _softmax_segments(
             segments, span, indices, scores, target, HEADS,
-            SLOPE, LANES, WIDTH, TILE, TILE,
+            SLOPE, LANES, WIDTH, TILES[0], TILES[1],
         )  # fmt: skip
     else:
-        span = (num_wide + (tile - num_wide) * (TILE // SHARED), num_segments, 0)
+        span = short_span(tile, num_wide, num_segments, TILES)
         _softmax_segments(
             segments, span, indices, scores, target, HEADS,
-            SLOPE, LANES, WIDTH, TILE, SHARED,
+            SLOPE, LANES, WIDTH, TILES[0], TILES[2],
         )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["num_parts", "num_rows", "batch"])
 def join_parts(
-    part_begin,
-    row_of_segment,
-    parts,
-    sums,
-    num_parts,
-    num_rows,
-    batch,
-    HEADS: tl.constexpr,
-    WIDTH: tl.constexpr,
-    TILE: tl.constexpr,
-):
+    part_begin, row_of_segment, parts, sums, num_parts, num_rows, batch,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
     """The same for the rows that were cut, from their parts."""
     n = (tl.program_id(0) % batch).to(tl.int64)
     cut = tl.program_id(0) // batch
@@ -218,55 +190,35 @@ def bind_softmax_sums(
 ) -> Call:
     """Maximum, sum of exponentials and weighted tangents of each row.
 
-    Args:
-        pattern: With the rows.
-        indices: Where each stored position has its score: its column, or its entry.
-        scores: Of nodes, ``[replicas, columns, 2, lanes, heads]``, or of entries,
-            ``[replicas, entries]``.
-        sums: ``[replicas, rows, 3 * heads]``.
-        lanes: Of the scores of nodes; 0 for scores of entries.
-        slope: Of the leaky ReLU of scores of nodes.
+    Each stored position has its score at ``indices``: its column, for scores of nodes
+    ``[replicas, columns, 2, lanes, heads]``, or its entry, for those of entries
+    ``[replicas, entries]``, with ``lanes`` 0. The sums are ``[replicas, rows, 3 *
+    heads]``.
     """
-    replicas, _, heads = sums.shape
+    replicas, num_rows, heads = sums.shape
     heads //= 3
     schedule = schedule_of(pattern)
     width: int = triton.next_power_of_2(heads)
-    tiling = tiling_of(schedule, width, replicas, scores.element_size() // 4)
     parts = scores.new_empty(replicas, schedule.num_parts, 3 * heads)
-    over_segments = bind_programs(
+    sizes = {"HEADS": heads, "WIDTH": width}
+    over_segments = bind_segments(
         softmax_segments,
-        tiling.programs,
-        schedule.segments,
-        indices,
-        scores,
-        sums,
+        schedule,
         parts,
-        long_segments(schedule),
-        schedule.class_ends[-1],
-        schedule.num_parts,
-        pattern.num_rows,
-        scores[0].numel(),
-        replicas,
-        HEADS=heads,
+        *(indices, scores, sums, num_rows, scores[0].numel(), replicas),
+        width=width,
+        copies=replicas,
+        held=scores.element_size() // 4,
         SLOPE=slope,
         LANES=lanes,
-        WIDTH=width,
-        TILE=tiling.tile,
-        SHARED=tiling.lanes,
-        num_warps=tiling.warps,
+        **sizes,
     )
+    index = schedule.part_begin, schedule.segments.row
     over_parts = bind_programs(
         join_parts,
         schedule.num_cut * replicas,
-        schedule.part_begin,
-        schedule.segments.row,
-        parts,
-        sums,
-        schedule.num_parts,
-        pattern.num_rows,
-        replicas,
-        HEADS=heads,
-        WIDTH=width,
+        *(*index, parts, sums, schedule.num_parts, num_rows, replicas),
+        **sizes,
         TILE=max(_PARTS // width, 1),
     )
     return in_turn(over_segments, over_parts)

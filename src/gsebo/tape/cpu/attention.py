@@ -25,10 +25,7 @@ from torch import Tensor
 
 from gsebo.sparse.kernels.backend import Call
 from gsebo.sparse.kernels.numba_compile import Variants, bind_kernel, compile_twice
-from gsebo.sparse.kernels.random_bits import NUMBA_HASH, drop_arrays
-from gsebo.sparse.pattern import Pattern
-from gsebo.tape.backend import AttentionKernels, AttentionStep, Gradients
-from gsebo.tape.cpu.pack import (
+from gsebo.sparse.kernels.numba_pack import (
     dual,
     exponential,
     fma,
@@ -43,6 +40,9 @@ from gsebo.tape.cpu.pack import (
     value,
     without_first,
 )
+from gsebo.sparse.kernels.random_bits import NUMBA_HASH, drop_arrays
+from gsebo.sparse.pattern import Pattern
+from gsebo.tape.backend import AttentionKernels, AttentionStep, Gradients
 
 _TARGET, _SOURCE = 0, 1
 # Nodes that one task takes. Sums over nodes are made chunk by chunk, so that they do

@@ -17,6 +17,7 @@ from torch import Tensor
 from gsebo.sparse.kernels.backend import Call
 from gsebo.sparse.kernels.numba_compile import bind_kernel, compile_twice
 from gsebo.sparse.kernels.numba_cpu import spmm_kernel
+from gsebo.sparse.kernels.numba_pack import exponential
 from gsebo.sparse.kernels.random_bits import NUMBA_HASH, Drop, drop_arrays
 from gsebo.sparse.pattern import Pattern
 from gsebo.tape.backend import (
@@ -27,7 +28,6 @@ from gsebo.tape.backend import (
     TapeKernels,
 )
 from gsebo.tape.cpu.attention import NumbaAttention
-from gsebo.tape.cpu.pack import exponential
 
 # Rows that one task takes. Sums over rows are made chunk by chunk, so that they do not
 # depend on the number of threads.

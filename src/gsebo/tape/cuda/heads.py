@@ -8,29 +8,44 @@ the compiled programs, which so know how numbers are aligned.
 import triton
 import triton.language as tl
 
-from gsebo.sparse.kernels.triton_segments import read_segments, store_segments
+from gsebo.sparse.kernels.triton_segments import (
+    at_rows,
+    folded,
+    gained,
+    last_product,
+    load_dual,
+    plus,
+    read_segments,
+    short_span,
+    store_dual,
+    store_segments,
+    times,
+    wide_span,
+    zeros,
+)
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
 # mypy: allow-untyped-calls, allow-untyped-decorators
 
 
-@triton.jit(do_not_specialize=["num_columns", "batch", "weight_step"])
+@triton.jit
+def load_weight(weight, n, place, known, LANES: tl.constexpr):
+    """Numbers of a weight, whose tangent lies elsewhere."""
+    numbers, tangents = weight
+    at = n * numbers.batch + place
+    x = tl.load(numbers.data + at, mask=known, other=0)
+    if LANES == 1:
+        return (x,)
+    else:
+        return (x, tl.load(tangents.data + at, mask=known, other=0))
+
+
+@triton.jit(do_not_specialize=["num_columns", "batch"])
 def score_nodes(
-    message,
-    message_steps,
-    weight,
-    tangent,
-    weight_step,
-    scores,
-    num_columns,
-    batch,
-    HEADS: tl.constexpr,
-    CHANNELS: tl.constexpr,
-    LANES: tl.constexpr,
-    GROUP: tl.constexpr,
-    WIDTH: tl.constexpr,
-    TILE: tl.constexpr,
-):
+    scores, message, weight, num_columns, batch,
+    HEADS: tl.constexpr, CHANNELS: tl.constexpr, LANES: tl.constexpr,
+    GROUP: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
     """Both parts of the scores of ``GROUP`` heads; an entry's score sums two."""
     work = tl.program_id(0)
     groups = tl.cdiv(HEADS, GROUP)
@@ -39,143 +54,71 @@ def score_nodes(
     node = (work // batch // groups).to(tl.int64) * TILE + tl.arange(0, TILE)
     slot = tl.arange(0, GROUP * WIDTH)[None, :]
     head = first + slot // WIDTH
-    message += n * message_steps[0] + node[:, None] * message_steps[1]
-    number = scores.dtype.element_ty
-    target = tl.zeros([TILE, GROUP * WIDTH], dtype=number)
-    source = tl.zeros([TILE, GROUP * WIDTH], dtype=number)
-    target_change = tl.zeros([TILE, GROUP * WIDTH], dtype=number)
-    source_change = tl.zeros([TILE, GROUP * WIDTH], dtype=number)
+    target = zeros([TILE, GROUP * WIDTH], scores, LANES)
+    source = zeros([TILE, GROUP * WIDTH], scores, LANES)
     for begin in range(0, CHANNELS, WIDTH):
         channel = begin + slot % WIDTH
         known = (head < HEADS) & (channel < CHANNELS)
         inside = (node < num_columns)[:, None] & known
         place = head * CHANNELS + channel
-        at = n * weight_step + 2 * place
-        x = tl.load(message + place, mask=inside, other=0)
-        to_target = tl.load(weight + at, mask=known, other=0)
-        to_source = tl.load(weight + at + 1, mask=known, other=0)
-        target += x * to_target
-        source += x * to_source
-        if LANES == 2:
-            y = tl.load(message + message_steps[2] + place, mask=inside, other=0)
-            change = tl.load(tangent + at, mask=known, other=0)
-            target_change += y * to_target + x * change
-            change = tl.load(tangent + at + 1, mask=known, other=0)
-            source_change += y * to_source + x * change
+        x_at = at_rows(message, n, node[:, None], place)
+        x = load_dual(x_at, message.lane, inside, LANES)
+        to_target = load_weight(weight, n, 2 * place, known, LANES)
+        target = gained(target, x, to_target)
+        to_source = load_weight(weight, n, 2 * place + 1, known, LANES)
+        source = gained(source, x, to_source)
     shape: tl.constexpr = [TILE, GROUP, WIDTH]
     head = first + tl.arange(0, GROUP)[None, :]
     inside = (node < num_columns)[:, None] & (head < HEADS)
     to = scores + (n * num_columns + node)[:, None] * (2 * LANES * HEADS) + head
-    tl.store(to, tl.sum(tl.reshape(target, shape), 2), mask=inside)
-    to_source = to + LANES * HEADS
-    tl.store(to_source, tl.sum(tl.reshape(source, shape), 2), mask=inside)
-    if LANES == 2:
-        total = tl.sum(tl.reshape(target_change, shape), 2)
-        tl.store(to + HEADS, total, mask=inside)
-        total = tl.sum(tl.reshape(source_change, shape), 2)
-        tl.store(to_source + HEADS, total, mask=inside)
-
-
-@triton.jit
-def _gather_entry(
-    matrix,
-    dense,
-    at,
-    stored,
-    plain,
-    change,
-    HEADS: tl.constexpr,
-    LANES: tl.constexpr,
-    OUT_LANES: tl.constexpr,
-):
-    """Add one entry for each row of the tile to its sums."""
-    columns, entries, weighted = matrix
-    x, x_row, x_lane, place, head, size = dense
-    column = tl.load(columns + at, mask=stored, other=0)
-    entry = tl.load(entries + at, mask=stored, other=0)
-    inside = stored[:, None] & (place < size)
-    w_at = weighted + entry.to(tl.int64)[:, None] * (LANES * HEADS) + head
-    x_at = x + column.to(tl.int64)[:, None] * x_row + place
-    w = tl.load(w_at, mask=inside, other=0)
-    numbers = tl.load(x_at, mask=inside, other=0)
-    if OUT_LANES == LANES:
-        plain += w * numbers
-    if LANES == 2:
-        change += tl.load(w_at + HEADS, mask=inside, other=0) * numbers
-        change += w * tl.load(x_at + x_lane, mask=inside, other=0)
-    return plain, change
+    store_dual(to, HEADS, folded(target, shape, 2), inside, LANES, False)
+    to += LANES * HEADS
+    store_dual(to, HEADS, folded(source, shape, 2), inside, LANES, False)
 
 
 @triton.jit
 def _gather(
-    segments,
-    span,
-    matrix,
-    dense,
-    target,
-    ADD: tl.constexpr,
-    HEADS: tl.constexpr,
-    LANES: tl.constexpr,
-    OUT_LANES: tl.constexpr,
-    TILE: tl.constexpr,
+    segments, span, matrix, dense, target, ADD: tl.constexpr, HEADS: tl.constexpr,
+    LANES: tl.constexpr, OUT_LANES: tl.constexpr, TILE: tl.constexpr,
     SHARED: tl.constexpr,
-):
+):  # fmt: skip
     """Sum ``TILE // SHARED`` segments; ``SHARED`` rows of the tile share a segment."""
-    x, _x_row, _x_lane, place, _head, size = dense
-    start, lane, length = read_segments(segments, span, TILE, SHARED)
-    plain = tl.zeros([TILE, place.shape[1]], dtype=x.dtype.element_ty)
-    change = tl.zeros([TILE, place.shape[1]], dtype=x.dtype.element_ty)
+    columns, entries, weighted = matrix
+    x, x_row, x_lane, place, head, size = dense
+    start, rank, length = read_segments(segments, span, TILE, SHARED)
+    total = zeros([TILE, place.shape[1]], x, LANES)
     for offset in range(0, tl.max(length, 0), 2 * SHARED):
         for half in tl.static_range(2):
-            own = offset + half * SHARED + lane
-            plain, change = _gather_entry(
-                matrix, dense, start + own, own < length, plain, change,
-                HEADS, LANES, OUT_LANES,
-            )  # fmt: skip
-    shape: tl.constexpr = [TILE // SHARED, SHARED, place.shape[1]]
-    if OUT_LANES == LANES:
-        total = tl.sum(tl.reshape(plain, shape), 1)
-        store_segments(segments, span, total, target, place, size, ADD)
-    if LANES == 2:
-        out, out_row, parts, part_row = target
-        shift = (OUT_LANES - 1) * size
-        to = (out + shift, out_row, parts + shift, part_row)
-        total = tl.sum(tl.reshape(change, shape), 1)
-        store_segments(segments, span, total, to, place, size, ADD)
+            own = offset + half * SHARED + rank
+            stored = own < length
+            column = tl.load(columns + start + own, mask=stored, other=0)
+            entry = tl.load(entries + start + own, mask=stored, other=0)
+            inside = stored[:, None] & (place < size)
+            w_at = weighted + entry.to(tl.int64)[:, None] * (LANES * HEADS) + head
+            x_at = x + column.to(tl.int64)[:, None] * x_row + place
+            w = load_dual(w_at, HEADS, inside, LANES)
+            total = gained(total, w, load_dual(x_at, x_lane, inside, LANES))
+    total = folded(total, [TILE // SHARED, SHARED, place.shape[1]], 1)
+    out, out_row, parts, part_row = target
+    for lane in tl.static_range(OUT_LANES):
+        to = (out + lane * size, out_row, parts + lane * size, part_row)
+        found = total[LANES - OUT_LANES + lane]
+        store_segments(segments, span, found, to, place, size, ADD)
 
 
-_COUNTS = ["num_wide", "num_segments", "num_parts", "num_entries", "batch"]
-
-
-@triton.jit(do_not_specialize=_COUNTS)
+@triton.jit(
+    do_not_specialize=["num_wide", "num_segments", "num_parts", "num_entries", "batch"]
+)
 def gather_segments(
-    segments,
-    columns,
-    entries,
-    weighted,
-    x,
-    x_steps,
-    out,
-    out_steps,
-    parts,
-    num_wide,
-    num_segments,
-    num_parts,
-    num_entries,
-    size,
-    batch,
-    ADD: tl.constexpr,
-    HEADS: tl.constexpr,
-    CHANNELS: tl.constexpr,
-    LANES: tl.constexpr,
-    OUT_LANES: tl.constexpr,
-    WIDTH: tl.constexpr,
-    TILE: tl.constexpr,
-    SHARED: tl.constexpr,
-):
+    segments, num_wide, num_segments, num_parts, parts,
+    columns, entries, weighted, x, out, num_entries, size, batch,
+    ADD: tl.constexpr, HEADS: tl.constexpr, CHANNELS: tl.constexpr,
+    LANES: tl.constexpr, OUT_LANES: tl.constexpr,
+    WIDTH: tl.constexpr, TILES: tl.constexpr,
+):  # fmt: skip
     """Sum of the rows of ``x`` over each segment, weighted by attention.
 
-    Without tangents ``Σ w x``, with them also ``Σ w' x + Σ w x'``, or that alone.
+    With one lane less in the result it is the tangent alone.
     """
     blocks = tl.cdiv(size, WIDTH)
     work = tl.program_id(0)
@@ -183,42 +126,29 @@ def gather_segments(
     place = (work // batch) % blocks * WIDTH + tl.arange(0, WIDTH)[None, :]
     tile = work // batch // blocks
     matrix = (columns, entries, weighted + n * num_entries * (LANES * HEADS))
-    dense = (x + n * x_steps[0], x_steps[1], x_steps[2], place, place // CHANNELS, size)
+    dense = (x.data + n * x.batch, x.row, x.lane, place, place // CHANNELS, size)
     parts += n * num_parts * OUT_LANES * size
-    target = (out + n * out_steps[0], out_steps[1], parts, OUT_LANES * size)
-    if tile < num_wide:
-        span = (tile, num_wide, num_parts)
+    target = (out.data + n * out.batch, out.row, parts, OUT_LANES * size)
+    if tile < tl.cdiv(num_wide, TILES[0] // TILES[1]):
+        span = wide_span(tile, num_wide, num_parts, TILES)
         _gather(
             segments, span, matrix, dense, target,
-            ADD, HEADS, LANES, OUT_LANES, TILE, TILE,
+            ADD, HEADS, LANES, OUT_LANES, TILES[0], TILES[1],
         )  # fmt: skip
     else:
-        span = (num_wide + (tile - num_wide) * (TILE // SHARED), num_segments, 0)
+        span = short_span(tile, num_wide, num_segments, TILES)
         _gather(
             segments, span, matrix, dense, target,
-            ADD, HEADS, LANES, OUT_LANES, TILE, SHARED,
+            ADD, HEADS, LANES, OUT_LANES, TILES[0], TILES[2],
         )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["num_entries", "batch"])
 def dot_heads(
-    rows,
-    columns,
-    entries,
-    grad,
-    grad_steps,
-    message,
-    message_steps,
-    to_entries,
-    num_entries,
-    batch,
-    HEADS: tl.constexpr,
-    CHANNELS: tl.constexpr,
-    LANES: tl.constexpr,
-    GROUP: tl.constexpr,
-    WIDTH: tl.constexpr,
-    TILE: tl.constexpr,
-):
+    rows, columns, entries, grad, message, to_entries, num_entries, batch,
+    HEADS: tl.constexpr, CHANNELS: tl.constexpr, LANES: tl.constexpr,
+    GROUP: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
     """``<gradient of the row, message of the column>`` of entries, ``GROUP`` heads."""
     work = tl.program_id(0)
     groups = tl.cdiv(HEADS, GROUP)
@@ -231,24 +161,71 @@ def dot_heads(
     entry = tl.load(entries + position, mask=stored, other=0).to(tl.int64)
     slot = tl.arange(0, GROUP * WIDTH)[None, :]
     head = first + slot // WIDTH
-    grad += n * grad_steps[0] + row * grad_steps[1]
-    message += n * message_steps[0] + column * message_steps[1]
-    plain = tl.zeros([TILE, GROUP * WIDTH], dtype=to_entries.dtype.element_ty)
-    change = tl.zeros([TILE, GROUP * WIDTH], dtype=to_entries.dtype.element_ty)
+    total = zeros([TILE, GROUP * WIDTH], to_entries, LANES)
     for begin in range(0, CHANNELS, WIDTH):
         channel = begin + slot % WIDTH
         inside = stored[:, None] & (head < HEADS) & (channel < CHANNELS)
         place = head * CHANNELS + channel
-        g = tl.load(grad + place, mask=inside, other=0)
-        x = tl.load(message + place, mask=inside, other=0)
-        plain += g * x
-        if LANES == 2:
-            change += g * tl.load(message + message_steps[2] + place, inside, other=0)
-            change += x * tl.load(grad + grad_steps[2] + place, inside, other=0)
-    shape: tl.constexpr = [TILE, GROUP, WIDTH]
+        g = load_dual(at_rows(grad, n, row, place), grad.lane, inside, LANES)
+        x_at = at_rows(message, n, column, place)
+        total = gained(total, g, load_dual(x_at, message.lane, inside, LANES))
+    total = folded(total, [TILE, GROUP, WIDTH], 2)
     head = first + tl.arange(0, GROUP)[None, :]
     inside = stored[:, None] & (head < HEADS)
     to = to_entries + (n * num_entries + entry)[:, None] * (LANES * HEADS) + head
-    tl.store(to, tl.sum(tl.reshape(plain, shape), 2), mask=inside)
-    if LANES == 2:
-        tl.store(to + HEADS, tl.sum(tl.reshape(change, shape), 2), mask=inside)
+    store_dual(to, HEADS, total, inside, LANES, False)
+
+
+@triton.jit
+def _to_target(sums, node, head, known, HEADS: tl.constexpr, LANES: tl.constexpr):
+    """Gradient by a target's score: ``Σ s A d - (Σ A d) (Σ s A)``."""
+    at = sums + node * (3 * LANES * HEADS) + head
+    mean = load_dual(at, HEADS, known, LANES)
+    sloped = load_dual(at + LANES * HEADS, HEADS, known, LANES)
+    slopes = load_dual(at + 2 * LANES * HEADS, HEADS, known, LANES)
+    return plus(sloped, times(times(mean, slopes), (-1,)))
+
+
+@triton.jit(do_not_specialize=["num_rows", "num_columns", "chunks", "steps", "batch"])
+def nodes_back(
+    to_weight, message, weight, sums, to_source, to_message,
+    num_rows, num_columns, chunks, steps, size, batch,
+    ADD: tl.constexpr, HEADS: tl.constexpr, CHANNELS: tl.constexpr,
+    LANES: tl.constexpr, OUT_LANES: tl.constexpr,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Gradient by the messages through the scores, and sums of that by the weight.
+
+    Of ``steps`` tiles, one below the other. With tangents the sums are the tangents,
+    and with one lane less in ``to_message`` it is the tangent alone.
+    """
+    blocks = tl.cdiv(size, WIDTH)
+    work = tl.program_id(0)
+    n = (work % batch).to(tl.int64)
+    chunk = (work // batch // blocks).to(tl.int64)
+    place = (work // batch) % blocks * WIDTH + tl.arange(0, WIDTH)[None, :]
+    head = place // CHANNELS
+    in_size = place < size
+    target = load_weight(weight, n, 2 * place, in_size, LANES)
+    source = load_weight(weight, n, 2 * place + 1, in_size, LANES)
+    sums += n * num_rows * (3 * LANES * HEADS)
+    to_source += n * num_columns * (LANES * HEADS)
+    by_target = tl.zeros([ROWS, WIDTH], dtype=to_weight.dtype.element_ty)
+    by_source = tl.zeros([ROWS, WIDTH], dtype=to_weight.dtype.element_ty)
+    for number in range(0, steps):
+        node = (chunk * steps + number) * ROWS + tl.arange(0, ROWS)[:, None]
+        inside = (node < num_columns) & in_size
+        known = (node < num_rows) & in_size
+        t = _to_target(sums, node, head, known, HEADS, LANES)
+        s_at = to_source + node * (LANES * HEADS) + head
+        s = load_dual(s_at, HEADS, inside, LANES)
+        x_at = at_rows(message, n, node, place)
+        x = load_dual(x_at, message.lane, inside, LANES)
+        to = at_rows(to_message, n, node, place)
+        found = plus(times(t, target), times(s, source))
+        store_dual(to, to_message.lane, found, inside, OUT_LANES, ADD)
+        by_target += last_product(t, x)
+        by_source += last_product(s, x)
+    to = to_weight + ((n * chunks + chunk) * size + place) * 2
+    tl.store(to, tl.sum(by_target, 0)[None, :], mask=in_size)
+    tl.store(to + 1, tl.sum(by_source, 0)[None, :], mask=in_size)

@@ -11,11 +11,10 @@ rules of derivatives, so that a formula is written once for both orders.
 
 # mypy: allow-untyped-defs, allow-untyped-calls
 
-import inspect
 import math
 import operator
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from typing import Any, NamedTuple
 
 from llvmlite import ir
@@ -56,15 +55,14 @@ def _instruction(kinds: Callable[..., Any]) -> Callable[[Any], Any]:
     """
 
     def define(write):
+        # Its signature is taken over: the builder stands where the context does.
+        @wraps(write)
         def typed(typing_context, *given):
             result, *taken = kinds(*given)
             return result(*taken), lambda context, builder, signature, arguments: write(
                 builder, *arguments
             )
 
-        typed.__name__ = write.__name__
-        # The builder stands where numba has its typing context.
-        typed.__signature__ = inspect.signature(write)
         return intrinsic(typed)
 
     return define
@@ -137,6 +135,17 @@ def _loaders(count: int, stored: int, lanes: int) -> tuple[Any, Any]:
         return kind(array, types.intp, types.intp), generate
 
     return load, load_dual
+
+
+@intrinsic
+def number_at(typing_context, array, offset):
+    """One number of an array; unlike ``array[offset]`` it asks nothing first."""
+
+    def generate(context, builder, signature, arguments):
+        memory = make_array(array)(context, builder, arguments[0]).data
+        return builder.load(builder.gep(memory, [arguments[1]]))
+
+    return array.dtype(array, types.intp), generate
 
 
 @intrinsic
