@@ -94,7 +94,8 @@ def _predicted(method: Amortised, graph: GraphFolder) -> tuple[Path, ScratchFold
     path = files.path / "probability.npy"
     shape = arrays.num_nodes, model.num_classes
     with open_output(path, shape, np.float32) as out:
-        model.probabilities_in_chunks(graph, memory=_ROOM, out=out)
+        chunks, strengths = model.in_chunks(graph, memory=_ROOM)
+        chunks.probabilities(model.backbone, strengths, out=out)
     return path, files
 
 

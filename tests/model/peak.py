@@ -12,8 +12,10 @@ import torch
 
 from gsebo.experiments.fit import peak_memory_bytes, reset_peak_memory
 from gsebo.graph.arrays import GraphArrays
+from gsebo.graph.chunks import Chunk
+from gsebo.graph.mapped import gather_rows
 from gsebo.model.layerwise import ChunkedGraph
-from gsebo.model.scorer import Scorer
+from gsebo.model.scorer import ScoredEdges
 from gsebo.nn import make_backbone
 from gsebo.structure import AmortisedStrength
 
@@ -30,16 +32,13 @@ def scored(folder: Path, memory: int) -> int:
         )
     )
     width = arrays.num_features
-    backbone, features_only = (
-        make_backbone(
-            name,
-            in_channels=width,
-            hidden_channels=64,
-            out_channels=CLASSES,
-            num_layers=2,
-            dropout=0.5,
-        )
-        for name in ("gcn", "mlp")
+    backbone = make_backbone(
+        "gcn",
+        in_channels=width,
+        hidden_channels=64,
+        out_channels=CLASSES,
+        num_layers=2,
+        dropout=0.5,
     )
     structure = AmortisedStrength()
     numbers = structure.num_inputs
@@ -48,13 +47,21 @@ def scored(folder: Path, memory: int) -> int:
     restored = {name: torch.ones(shape) for name, shape in shapes.items()}
     structure.restore(restored, backbone.normalise)
     shape = (arrays.num_nodes, CLASSES)
+    predicted = np.memmap(folder / "predicted", np.float32, "w+", shape=shape)
     out = np.memmap(folder / "out", np.float32, "w+", shape=shape)
     reset_peak_memory()
     before = peak_memory_bytes(CPU)
-    graph = ChunkedGraph(arrays, memory=memory, scratch=folder)
-    scorer = Scorer(structure, features_only, dict(backbone.named_parameters()))
-    strengths_of = scorer.strengths(graph, backbone, CLASSES)
-    graph.probabilities(backbone, strengths_of, out=out)
+
+    def state_of(chunk: Chunk) -> list[torch.Tensor]:
+        rows = gather_rows(predicted, chunk.nodes.numpy())
+        return [torch.from_numpy(rows).softmax(-1)] * 2
+
+    # So much for strengths, and as much for layers.
+    graph = ChunkedGraph(arrays, memory=2 * memory, scratch=folder)
+    strengths_of = ScoredEdges(
+        structure, graph, backbone, state_of, num_classes=CLASSES
+    )
+    graph.scores(backbone, strengths_of, out=out)
     return peak_memory_bytes(CPU) - before
 
 

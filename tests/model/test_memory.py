@@ -49,6 +49,7 @@ def test_peak_memory_is_within_the_budget(tmp_path: Path) -> None:
     assert {path.name for path in large.iterdir()} == {
         "indptr.npy",
         "out",
+        "predicted",
         "source.npy",
         "x.npy",
     }

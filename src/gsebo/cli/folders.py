@@ -17,7 +17,6 @@ from gsebo.experiments.fit import peak_memory_bytes, timed_fit, versions
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.mapped import ScratchFolder, release
 from gsebo.methods import METHODS
-from gsebo.methods.folder_fit import on_folders
 from gsebo.model.fitted import FittedModel
 from gsebo.training.threads import alike_on_any_threads
 
@@ -77,7 +76,8 @@ def inferred(
     path = files.path / "probability.npy"
     kind = np.float64 if arrays.dtype.itemsize == 8 else np.float32
     with open_output(path, shape, kind) as probability:
-        model.probabilities_in_chunks(folder, *limits, probability)
+        graph, strengths = model.in_chunks(folder, *limits)
+        graph.probabilities(model.backbone, strengths, out=probability)
     probability = np.load(path, mmap_mode="r", allow_pickle=False)
     result = _accuracies(arrays, probability)
     if (place := outputs.predictions) is not None:
@@ -160,7 +160,7 @@ def fit_and_print_folder(
         device=options.device,
         random_state=options.seed,
     )
-    if on_folders(model) is None:
+    if not model.on_batches:
         raise InvalidInput(
             f"{method} without a batch size given for the graph folder "
             f"{options.dataset}; expected --batch-size and one of the methods gsebo "

@@ -26,7 +26,6 @@ from gsebo.graph.graph import Graph, GraphLike, as_graph, given_back
 from gsebo.graph.node_match import NodeKeys
 from gsebo.lookup import normalise
 from gsebo.memory import require_memory
-from gsebo.methods.folder_fit import on_folders
 from gsebo.methods.outcome import Choice, Outcome
 from gsebo.methods.parameters import (
     Depth,
@@ -42,38 +41,11 @@ from gsebo.methods.parameters import (
     require_declared,
 )
 from gsebo.methods.prepare import NetworkChoices, resolve_device
-from gsebo.model.fitted import FittedModel
-from gsebo.training import Checkpoint, StepRecord, Watcher
+from gsebo.training import Checkpoint, Watcher
 from gsebo.training.threads import alike_on_any_threads
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _PLAIN = (bool, int, float, str, tuple, list, type(None))
-
-
-def fingerprint(
-    method: str, parameters: dict[str, Any], data: Graph | GraphFolder
-) -> str:
-    """Hash what a fit depends on; labels that it may not read are left out.
-
-    Args:
-        method: Name of the estimator.
-        parameters: Its parameters, the seed that is used among them.
-        data: A validated graph, or one on disk.
-    """
-    text = json.dumps([method, parameters], sort_keys=True, default=_describe)
-    digest = hashlib.sha256(text.encode())
-    if isinstance(data, GraphFolder):
-        named = sorted(data.manifest.arrays.items())
-        parts = (f"{name}:{entry.sha256}" for name, entry in named)
-        digest.update("\n".join(parts).encode())
-        return digest.hexdigest()
-    labelled = data.train_mask | data.val_mask
-    tensors = (data.edge_index, data.train_mask, data.val_mask, data.y[labelled])
-    for tensor in (*_numbers(data.x), *tensors):
-        digest.update(f"{tensor.dtype}{list(tensor.shape)}".encode())
-        flat = tensor.detach().cpu().contiguous().view(torch.uint8).numpy()
-        digest.update(flat.data)
-    return digest.hexdigest()
 
 
 def _numbers(x: Tensor | None) -> tuple[Tensor, ...]:
@@ -125,16 +97,32 @@ class Run:
         return replace(self, checkpoint=None, watcher=watcher)
 
     def fingerprint(self) -> str:
-        """Hash of graph, parameters and seed; only worth computing for a checkpoint."""
+        """Hash what the fit depends on; only worth computing for a checkpoint.
+
+        Labels that it may not read are left out.
+        """
         if self.checkpoint is None:
             return ""
-        parameters = self.estimator.get_params(deep=False)
+        data, parameters = self.data, self.estimator.get_params(deep=False)
         parameters["random_state"] = self.seed
-        parameters.pop("device")
-        # Where numbers are kept makes no difference to them either.
-        parameters.pop("shard_strengths", None)
-        name = type(self.estimator).__name__
-        return fingerprint(name, parameters, self.data)
+        # Where numbers are computed and kept makes no difference to them.
+        for name in ("device", "shard_strengths"):
+            parameters.pop(name, None)
+        said = [type(self.estimator).__name__, parameters]
+        text = json.dumps(said, sort_keys=True, default=_describe)
+        digest = hashlib.sha256(text.encode())
+        if isinstance(data, GraphFolder):
+            named = sorted(data.manifest.arrays.items())
+            parts = (f"{name}:{entry.sha256}" for name, entry in named)
+            digest.update("\n".join(parts).encode())
+            return digest.hexdigest()
+        labelled = data.train_mask | data.val_mask
+        tensors = (data.edge_index, data.train_mask, data.val_mask, data.y[labelled])
+        for tensor in (*_numbers(data.x), *tensors):
+            digest.update(f"{tensor.dtype}{list(tensor.shape)}".encode())
+            flat = tensor.detach().cpu().contiguous().view(torch.uint8).numpy()
+            digest.update(flat.data)
+        return digest.hexdigest()
 
 
 def scored_nodes(data: Graph, mask: str | Tensor) -> Tensor:
@@ -143,8 +131,14 @@ def scored_nodes(data: Graph, mask: str | Tensor) -> Tensor:
     Raises:
         InvalidInput: It is no such mask, holds no node, or the graph has no labels.
     """
-    chosen = _named_mask(data, mask) if isinstance(mask, str) else mask
-    num_nodes = int(data.num_nodes)
+    chosen, num_nodes = mask, int(data.num_nodes)
+    if isinstance(mask, str):
+        require_choice("mask", mask, ("test", "val", "train"))
+        chosen = data.get(f"{mask}_mask")
+        if chosen is None:
+            raise InvalidInput(
+                f"the graph has no {mask}_mask; expected one to score on."
+            )
     if not isinstance(chosen, Tensor) or chosen.dtype != torch.bool:
         raise InvalidInput(
             f"mask={mask!r} given; expected 'test', 'val', 'train' or a bool tensor."
@@ -158,15 +152,6 @@ def scored_nodes(data: Graph, mask: str | Tensor) -> Tensor:
     if not bool(chosen.any()):
         raise InvalidInput("the mask holds no node; expected at least one to score.")
     return chosen.cpu()
-
-
-def _named_mask(data: Graph, name: str) -> Tensor:
-    require_choice("mask", name, ("test", "val", "train"))
-    key = f"{name}_mask"
-    if key not in data or data[key] is None:
-        raise InvalidInput(f"the graph has no {key}; expected one to score on.")
-    mask: Tensor = data[key]
-    return mask
 
 
 def _require_shareable(estimator: SklearnEstimator) -> None:
@@ -265,6 +250,15 @@ class GraphClassifier(SklearnEstimator, ABC):
     def _train(self, data: Graph, runs: Sequence[Run]) -> Sequence[Outcome]:
         """Train on a validated graph, once for each run."""
 
+    @property
+    def on_batches(self) -> bool:
+        """Whether it is set up to train on batches of a graph, also of one on disk."""
+        return getattr(self, "batch_size", None) is not None
+
+    def train_on_folder(self, folder: GraphFolder, run: Run) -> Outcome:
+        """Train on batches of a graph on disk, in a method with a ``batch_size``."""
+        raise NotImplementedError
+
     @final
     def network(self) -> NetworkChoices:
         """Which network to train, as the parameters say it."""
@@ -328,10 +322,10 @@ class GraphClassifier(SklearnEstimator, ABC):
         # Before anything is put on a GPU: each of several processes takes its own.
         current_group(device.type)
         if isinstance(data, GraphFolder):
-            if (method := on_folders(self)) is not None:
+            if self.on_batches:
                 self._require_room(data, 1, device)
                 run = Run(self, data, seed, device, checkpoint, watcher)
-                self._store(method.train_on_folder(data, run), run)
+                self._store(self.train_on_folder(data, run), run)
                 return self
             data = data.to_data()
         given, data = data, as_graph(data)
@@ -374,7 +368,7 @@ class GraphClassifier(SklearnEstimator, ABC):
             item = 8 if columns > 1 and data.x.dtype == torch.float64 else 4
             classes = num_classes(data)
             numbers = data.num_nodes * classes
-            if getattr(self, "batch_size", None) is None:
+            if not self.on_batches:
                 numbers += (
                     data.num_nodes * network.hidden_channels * (network.num_layers - 1)
                 )
@@ -396,53 +390,33 @@ class GraphClassifier(SklearnEstimator, ABC):
         nodes: NodeKeys | None = None,
         shown: Any = None,
     ) -> None:
-        progress, model = outcome.progress, outcome.model
+        progress = outcome.progress
         assert progress.best is not None
-        self.keep(
-            replace(model, nodes=nodes),
-            seed=run.seed,
-            history=progress.history,
-            best_step=progress.best.step,
-            choice=outcome.choice,
-            probability=outcome.probability.cpu() if model.is_held else None,
-            shown=shown,
-        )
+        # What an earlier fit has left.
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+        self.model_ = replace(outcome.model, nodes=nodes)
+        self.seed_, self.history_ = run.seed, progress.history
+        self.best_step_ = progress.best.step
+        self.tell(outcome.choice, outcome.probability.cpu(), shown)
 
-    def _tell(self, choice: Choice | None) -> None:
+    def _tell_choice(self, choice: Choice | None) -> None:
         """Say what was decided on the way; most methods decide nothing."""
         self.choice_made = choice
 
     @final
-    def keep(
-        self,
-        model: FittedModel,
-        *,
-        seed: int,
-        history: list[StepRecord],
-        best_step: int,
-        choice: Choice | None,
-        probability: Tensor | None,
-        shown: Any,
-    ) -> None:
-        """Set all attributes of a fitted estimator, after a fit or from files.
+    def tell(self, choice: Choice | None, probability: Tensor, shown: Any) -> None:
+        """Set what follows from ``model_``, after a fit or from files.
 
         Args:
-            model: What was fitted.
-            seed: That was used.
-            history: One record for each outer step.
-            best_step: Number of the step that was kept.
             choice: What was decided on the way, where the method chooses.
             probability: Class probabilities on the graph of the fit, if it is held.
-            shown: That graph, as it is shown to the user.
+            shown: That graph, as the user knows it.
         """
-        for name in _IN_MEMORY:
-            # An earlier fit may have left it.
-            self.__dict__.pop(name, None)
-        self.model_, self.num_classes_, self.seed_ = model, model.num_classes, seed
-        self.history_, self.best_step_ = history, best_step
+        model, self.num_classes_ = self.model_, self.model_.num_classes
         self.replicas_ = [self]
-        self._tell(choice)
-        if probability is None:
+        self._tell_choice(choice)
+        if not model.is_held:
             return
         assert model.strengths is not None and model.start is not None
         self.probability_, self.transduction_ = probability, probability.argmax(dim=-1)
@@ -518,17 +492,6 @@ class GraphClassifier(SklearnEstimator, ABC):
 
 # Themselves, a gradient, and the best so far.
 _COPIES_OF_WEIGHTS = 3
-# What only a fit on a graph in memory leaves.
-_IN_MEMORY = (
-    "probability_",
-    "transduction_",
-    "strength_",
-    "initial_strength_",
-    "loop_strength_",
-    "new_edge_index_",
-    "new_edge_strength_",
-    "graph_",
-)
 
 
 def _without_test_labels(data: Graph) -> Graph:

@@ -2,40 +2,19 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Protocol
-
 import numpy as np
 import torch
 
 from gsebo.data.formats.folder import GraphFolder
-from gsebo.data.formats.manifest import Manifest
 from gsebo.errors import InvalidInput, escaped
 from gsebo.graph.arrays import GraphArrays
 from gsebo.memory import require_memory
-from gsebo.methods.outcome import Outcome
 from gsebo.methods.prepare import NetworkChoices
 from gsebo.model.layerwise import require_layers
 from gsebo.nn import Backbone
 
-if TYPE_CHECKING:
-    from gsebo.methods.base import Run
-
-
-class FitsFolders(Protocol):
-    """An estimator that can train on a graph folder."""
-
-    batch_size: int | None
-
-    @abstractmethod
-    def train_on_folder(self, folder: GraphFolder, run: Run) -> Outcome:
-        """Train on batches of a graph on disk."""
-
-
-def on_folders(estimator: Any) -> FitsFolders | None:
-    """An estimator that is set up to train on parts of a graph folder."""
-    able = hasattr(estimator, "train_on_folder") and estimator.batch_size is not None
-    return estimator if able else None
+# Nodes whose labels and masks are looked at together, and a batch at least.
+_ROWS, _SMALL_BATCH = 2**22, 256
 
 
 def learnable(folder: GraphFolder) -> GraphArrays:
@@ -52,37 +31,28 @@ def learnable(folder: GraphFolder) -> GraphArrays:
             f"{most} at most, numbered 0, 1, 2 and so on."
         )
     arrays = folder.arrays()
-    for name, found in (
-        ("y", arrays.y),
-        ("train_mask", arrays.train),
-        ("val_mask", arrays.val),
-    ):
-        if found is None or (name != "y" and not _any(found)):
+    pieces = [slice(begin, begin + _ROWS) for begin in range(0, nodes, _ROWS)]
+    masks = {"train_mask": arrays.train, "val_mask": arrays.val}
+    for name, found in {"y": arrays.y, **masks}.items():
+        is_there = found is not None
+        if found is not None and name in masks:
+            is_there = any(found[rows].any() for rows in pieces)
+        if not is_there:
             raise InvalidInput(
                 f"the graph in {place} has no {name}; expected labels, and nodes "
                 "to train and to validate on."
             )
-    assert arrays.y is not None and arrays.train is not None
-    for begin in range(0, arrays.num_nodes, _ROWS):
-        rows = slice(begin, begin + _ROWS)
-        used = arrays.train[rows] | arrays.val[rows]  # type: ignore[index]
-        if (arrays.y[rows][used] < 0).any():
-            first = begin + int(np.flatnonzero(used & (arrays.y[rows] < 0))[0])
+    assert arrays.y is not None and arrays.train is not None and arrays.val is not None
+    for rows in pieces:
+        used = arrays.train[rows] | arrays.val[rows]
+        unknown = np.flatnonzero(used & (arrays.y[rows] < 0))
+        if len(unknown):
             raise InvalidInput(
-                f"node {first} of {place} is in a mask and has no label; "
-                "expected a class for every training and validation node."
+                f"node {rows.start + int(unknown[0])} of {place} is in a mask and has "
+                "no label; expected a class for every training and validation node."
             )
     arrays.release()
     return arrays
-
-
-_ROWS = 2**22
-
-
-def _any(mask: np.ndarray) -> bool:
-    return any(
-        bool(mask[begin : begin + _ROWS].any()) for begin in range(0, len(mask), _ROWS)
-    )
 
 
 def build(
@@ -92,29 +62,16 @@ def build(
     manifest = folder.manifest
     assert manifest.num_classes is not None
     dtype = torch.float64 if manifest.dtype == "float64" else torch.float32
+    columns, classes = manifest.num_features, manifest.num_classes
+    weights = network.count_weights(columns, classes)
+    if weights is not None:
+        batch = min(manifest.num_nodes, _SMALL_BATCH) * classes
+        # Weights, gradients and two moments; predictions with their gradients.
+        require_memory((4 * weights + 2 * batch) * dtype.itemsize, device)
     with torch.random.fork_rng(devices=[]):
-        if isinstance(network.backbone, str):
-            _require_room(network, manifest, dtype.itemsize, device)
         torch.manual_seed(seed)
         # Drawn on the CPU, so that every device starts from the same weights.
-        backbone = network.build(manifest.num_features, manifest.num_classes)
+        backbone = network.build(columns, classes)
     # Known before a long training rather than after it.
     require_layers(backbone)
     return backbone.to(device, dtype)
-
-
-def _require_room(
-    network: NetworkChoices, manifest: Manifest, item: int, device: torch.device
-) -> None:
-    """Raise if features or classes are so many that the network cannot be trained."""
-    classes = manifest.num_classes or 0
-    with torch.device("meta"):
-        # Without memory: weights have shapes and no numbers.
-        weights = network.build(manifest.num_features, classes).parameters()
-        numbers = sum(weight.numel() for weight in weights)
-    batch = min(manifest.num_nodes, _SMALL_BATCH) * classes
-    # Weights, gradients and two moments; predictions with their gradients.
-    require_memory((4 * numbers + 2 * batch) * item, device)
-
-
-_SMALL_BATCH = 256

@@ -1,7 +1,7 @@
 """What one run of training gives an estimator."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 import torch
@@ -21,48 +21,28 @@ from gsebo.training import JointProblem, Member, NodeClassification, Progress, T
 @final
 @dataclass(frozen=True)
 class Tried:
-    """One candidate.
+    """A candidate of an automatic fit."""
 
-    Attributes:
-        candidate: Name of the method.
-        preparation: Name of what is done to the features.
-        epochs: Chosen number of training steps; ``None`` for a method that decides on
-            its own validation nodes when to stop, and where no look was taken.
-        fold_accuracy: Accuracy in each fold that it was tried on.
-        accuracy: Over all its held-out nodes.
-        log_loss: Mean negative log-likelihood of the same nodes.
-        seconds: That trying it took.
-        chosen: Whether it was chosen.
-        reason: Why or why not, in words.
-    """
-
-    candidate: Name
-    preparation: Name
+    candidate: Name  # Of a method.
+    preparation: Name  # Of what is done to the features.
+    # Chosen number of training steps; None for a method that decides on its own
+    # validation nodes when to stop, and where nothing was tried.
     epochs: Size | None
-    fold_accuracy: tuple[Share, ...]
-    accuracy: Share | None
-    log_loss: float | None
-    seconds: NotNegative
+    fold_accuracy: tuple[Share, ...]  # In each fold that it was tried on.
+    accuracy: Share | None  # Over all its held-out nodes.
+    log_loss: float | None  # Mean negative log-likelihood of the same nodes.
+    seconds: NotNegative  # That trying it took.
     chosen: bool
-    reason: Text
-
-    def to_json(self) -> dict[str, Any]:
-        """All of it in the form of JSON."""
-        return {**asdict(self), "fold_accuracy": list(self.fold_accuracy)}
+    reason: Text  # Why or why not.
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """What an automatic fit decided.
-
-    Attributes:
-        tried: All candidates; exactly one is chosen.
-        parameters: Of the chosen method, in the form of JSON.
-    """
+    """What an automatic fit decided: exactly one candidate is chosen."""
 
     tried: tuple[Tried, ...]
-    parameters: dict[str, Any]
+    parameters: dict[str, Any]  # Of the chosen method, in the form of JSON.
 
     def __post_init__(self) -> None:
         chosen = sum(each.chosen for each in self.tried)
@@ -72,8 +52,7 @@ class Choice:
     @property
     def chosen(self) -> Tried:
         """The chosen candidate."""
-        (found,) = (each for each in self.tried if each.chosen)
-        return found
+        return next(each for each in self.tried if each.chosen)
 
 
 # Strengths that no prediction notices are not stored: a relaxed sample of a dense graph
@@ -82,18 +61,11 @@ _SMALLEST = 1e-6
 
 
 class Outcome(NamedTuple):
-    """A trained model and how it came about.
-
-    Attributes:
-        model: What predicts.
-        progress: History of the training, and which step was kept.
-        probability: Class probabilities on the graph of the fit, ``[nodes, classes]``;
-            empty where that stays on disk.
-        choice: What was decided on the way, where the method chooses.
-    """
+    """A trained model and how it came about."""
 
     model: FittedModel
     progress: Progress
+    # Of classes on the graph of the fit, [nodes, classes]; empty if that is on disk.
     probability: Tensor = torch.empty(0)
     choice: Choice | None = None
 
@@ -102,14 +74,7 @@ class Outcome(NamedTuple):
 def fitted_on(
     prepared: PreparedGraph, backbone: Backbone, strengths: Tensor, **more: Any
 ) -> FittedModel:
-    """The model of a network with strengths on the user's graph.
-
-    Args:
-        prepared: The graph.
-        backbone: The network with its trained weights.
-        strengths: Of all entries of the graph, ``[..., entries]``.
-        **more: Further attributes of the model.
-    """
+    """The model of a trained network with strengths of all entries of a graph."""
     topology = prepared.topology(self_loops=backbone.self_loops)
     return FittedModel(
         backbone=backbone,
@@ -165,12 +130,7 @@ def outcomes_of(
 
 @torch.no_grad()
 def told_of(prepared: PreparedGraph, outcome: Outcome) -> Outcome:
-    """Tell a network that was trained on other edges or strengths of the user's graph.
-
-    Args:
-        prepared: The user's graph.
-        outcome: Of a training on the same nodes.
-    """
+    """Lay what was trained on other edges of the same nodes over the user's graph."""
     model = outcome.model
     graph, strengths = model.held
     loops = model.backbone.self_loops

@@ -49,7 +49,6 @@ from gsebo.model.state import (
     FittedFacts,
     GraphFacts,
     Parts,
-    Tensors,
     forms_of,
     strength_form,
 )
@@ -244,35 +243,24 @@ def _restore(
     parts = Parts(tensors, f"the model in {folder}")
     # Part by part: what one says of the next is known by then to be so.
     graph: Any = facts.graph
-    ready, shown, probability = require_layers, None, None
+    ready, shown, probability = require_layers, None, torch.empty(0)
     if isinstance(facts.graph, GraphFacts):
         graph, size = facts.graph.take(parts), facts.graph.num_nodes
         shape = size, facts.num_classes
-        found = parts.take(
-            {
-                "probability": Form(facts.torch_dtype, shape, low=0),
-                "labels": Form(torch.int64, (size,)),
-            }
-        )
+        form, labels = Form(facts.torch_dtype, shape, low=0), Form(torch.int64, (size,))
+        found = parts.take({"probability": form, "labels": labels})
         probability = found["probability"]
         shown = Graph(edge_index=graph[0].user_edge_index(), y=found["labels"])
         ready = partial(_get_ready, graph[0], facts)
     choices = _network_of(estimator, facts)
-    weights = parts.take_all(WEIGHT)
-    network = _stored_network(choices, facts, weights, parts.where, ready)
+    network = _stored_network(choices, facts, parts, WEIGHT, ready)
     scorer = _scorer_from(parts, facts, estimator, network, backbone)
     own = _mapped(folder / _OWN, facts, network, scorer)
     model = FittedModel.from_state(facts, parts, graph, network, scorer, own)
     parts.require_nothing_else()
-    estimator.keep(
-        model,
-        seed=facts.seed,
-        history=facts.history,
-        best_step=facts.best_step,
-        choice=facts.choice,
-        probability=probability,
-        shown=shown,
-    )
+    estimator.model_, estimator.seed_ = model, facts.seed
+    estimator.history_, estimator.best_step_ = facts.history, facts.best_step
+    estimator.tell(facts.choice, probability, shown)
 
 
 def _check_files(facts: ModelFacts, folder: Path) -> None:
@@ -331,20 +319,13 @@ def _get_ready(graph: CanonicalGraph, facts: ModelFacts, network: Backbone) -> N
 def _stored_network(
     choices: NetworkChoices,
     facts: ModelFacts,
-    tensors: Tensors,
-    where: str,
-    get_ready: Callable[[Backbone], None] | None = None,
+    parts: Parts,
+    prefix: str,
+    get_ready: Callable[[Backbone], None] = lambda network: None,
 ) -> Backbone:
-    """Build a network with the weights of a file.
-
-    Args:
-        choices: Which network.
-        facts: The description of the model.
-        tensors: Its ``state_dict``.
-        where: What it belongs to, for messages.
-        get_ready: Called before the weights are loaded.
-    """
+    """Build a network, get it ready, and load its ``state_dict`` from a file."""
     sizes, dtype = (facts.num_features, facts.num_classes), facts.torch_dtype
+    tensors, where = parts.take_all(prefix), parts.where
     if isinstance(choices.backbone, str):
         # Refuse what the weights contradict, before anything huge is built.
         layers, width = choices.num_layers, choices.hidden_channels
@@ -365,8 +346,7 @@ def _stored_network(
         check_tensors(present, forms, where)
     with torch.random.fork_rng(devices=[]):
         network = choices.build(*sizes).to(dtype)
-        if get_ready is not None:
-            get_ready(network)
+        get_ready(network)
     check_tensors(tensors, forms_of(network.state_dict()), where)
     network.load_state_dict(tensors)
     return network
@@ -389,16 +369,9 @@ def _scorer_from(
             f"{escaped(parts.where)} is said to score new edges with "
             f"{type(estimator).__name__}; expected Amortised, which alone does."
         )
-    guess = estimator.guess_network()
+    features_only = partial(_stored_network, estimator.guess_network(), facts, parts)
     return Scorer.from_state(
-        facts.scorer,
-        parts,
-        network,
-        estimator.make_structure(),
-        lambda weights: _stored_network(guess, facts, weights, parts.where),
-        num_features=facts.num_features,
-        num_edges=None if isinstance(facts.graph, str) else facts.graph.num_edges,
-        dtype=facts.torch_dtype,
+        facts, parts, network, estimator.make_structure(), features_only
     )
 
 

@@ -11,7 +11,7 @@ import hashlib
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, final
 
@@ -72,58 +72,40 @@ def graph_checksum(graph: GraphFolder | GraphArrays) -> str:
 
 
 class EdgePiece(NamedTuple):
-    """Some edges of a graph.
-
-    Attributes:
-        edge_index: Their sources and targets, int64 ``[2, edges]``.
-        start: Their strengths in the network as it is, ``[edges]``.
-        strength: Their learned strengths, ``[edges]`` or ``[layers, edges]``.
-    """
+    """Some edges of a graph."""
 
     edge_index: Tensor
-    start: Tensor
-    strength: Tensor
+    start: Tensor  # In the network as it is, [edges].
+    strength: Tensor  # As learned, [edges] or [layers, edges].
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class FittedModel:
-    """A trained network with what was learned of edges.
+    """A trained network with what was learned of edges."""
 
-    Attributes:
-        backbone: The network with its trained weights.
-        graph: The graph of the fit in canonical order, or only its checksum.
-        num_features: Number of feature columns.
-        num_classes: Number of classes.
-        learned: Whether the strengths were learned for this very graph.
-        strengths: Strength of every entry of a graph that is held, ``[entries]`` or
-            ``[layers, entries]``.
-        start: Strengths of the vanilla propagation there, ``[entries]``.
-        own: What each entry of a graph that is not held has of its own,
-            ``[..., entries]``: the change of its strength, or beside a scorer a part of
-            its score.
-        members: Networks on graphs of their own whose mean predicts; without any, the
-            network runs on ``graph`` with ``strengths``. Weights are named.
-        nodes: What the nodes of the fit are known by; ``None``: their position.
-        scorer: Scores edges that the fit did not have; without any, they get the
-            vanilla weight, or are refused where the graph is not held.
-        preparation: What is done to the features before the network reads them.
-        files: Where ``own`` lies before the model is saved.
-    """
-
-    backbone: Backbone
-    graph: CanonicalGraph | str
+    backbone: Backbone  # With its trained weights.
+    graph: CanonicalGraph | str  # That of the fit, or only its checksum.
     num_features: int
     num_classes: int
-    learned: bool = True
+    learned: bool = True  # Whether the strengths were learned for this very graph.
+    # Of every entry of a graph that is held, [entries] or [layers, entries]; and those
+    # of the vanilla propagation there, [entries].
     strengths: Tensor | None = None
     start: Tensor | None = None
+    # What each entry of a graph that is not held has of its own, [..., entries]: the
+    # change of its strength, or beside a scorer a part of its score. It may lie in
+    # files that go with the model.
     own: Array | None = None
-    members: tuple[Member, ...] = ()
-    nodes: NodeKeys | None = None
-    scorer: Scorer | None = None
-    preparation: Preparation | None = None
     files: ScratchFolder | None = None
+    # Networks on graphs of their own whose mean predicts; without any, the network runs
+    # on the graph with the strengths. Weights are named.
+    members: tuple[Member, ...] = ()
+    nodes: NodeKeys | None = None  # What nodes are known by; None: their position.
+    # Scores edges that the fit did not have; without any, they get the vanilla weight,
+    # or are refused where the graph is not held.
+    scorer: Scorer | None = None
+    preparation: Preparation | None = None  # Of features, before the network.
 
     @property
     def is_held(self) -> bool:
@@ -161,7 +143,9 @@ class FittedModel:
     def probabilities(self, data: Graph | GraphFolder) -> Tensor:
         """Class probabilities of every node of ``data``, ``[nodes, classes]``."""
         if not self.is_held or isinstance(data, GraphFolder):
-            return torch.from_numpy(self.probabilities_in_chunks(data))
+            chunked, in_chunks = self.in_chunks(data)
+            found = chunked.probabilities(self.backbone, in_chunks)
+            return torch.from_numpy(found)
         if self.preparation is None:
             x = given_features(data, self.num_features)
         else:
@@ -239,21 +223,6 @@ class FittedModel:
             )
         return known.kept(self.held[1], vanilla)
 
-    def probabilities_in_chunks(
-        self,
-        data: Graph | GraphFolder,
-        memory: int = DEFAULT_MEMORY,
-        scratch: Path | None = None,
-        out: Array | None = None,
-    ) -> Array:
-        """The same by a model that does not hold its graph, in bounded memory.
-
-        As :class:`~gsebo.model.layerwise.ChunkedGraph` says it; they are written to
-        ``out`` if it is given.
-        """
-        graph, strengths = self._in_chunks(data, memory, scratch)
-        return graph.probabilities(self.backbone, strengths, out=out)
-
     @torch.no_grad()
     def edge_strengths(
         self,
@@ -262,7 +231,7 @@ class FittedModel:
         scratch: Path | None = None,
     ) -> Iterator[EdgePiece]:
         """All edges in their order with their strengths, piece by piece."""
-        graph, strengths = self._in_chunks(data, memory, scratch)
+        graph, strengths = self.in_chunks(data, memory, scratch)
         for chunk in graph.chunks(
             self_loops=self.backbone.self_loops, memory=memory, edge_bytes=_EDGE_BYTES
         ):
@@ -274,10 +243,17 @@ class FittedModel:
                 strengths(chunk)[..., :edges].clamp(0, 1).cpu(),
             )
 
-    def _in_chunks(
-        self, data: Graph | GraphFolder, memory: int, scratch: Path | None
+    def in_chunks(
+        self,
+        data: Graph | GraphFolder,
+        memory: int = DEFAULT_MEMORY,
+        scratch: Path | None = None,
     ) -> tuple[ChunkedGraph, StrengthsOf]:
-        """A graph in chunks, and the strengths of each."""
+        """A graph, and the strengths of its chunks by a model that does not hold one.
+
+        Raises:
+            InvalidInput: The model holds its graph, or knows nothing of this one.
+        """
         if self.is_held:
             raise InvalidInput(
                 "the model was fitted on a graph in memory; expected one that was "
@@ -294,20 +270,25 @@ class FittedModel:
                 f"the features of the graph are {_name(arrays.dtype)}; expected "
                 f"{_name(self.dtype)}, as in the graph of the fit."
             )
-        if is_that_of_the_fit:
-            self._check_own(arrays)
-        graph = ChunkedGraph(arrays, memory=memory, device=self.device, scratch=scratch)
+        device, edges, own = self.device, arrays.num_edges, self.own
+        graph = ChunkedGraph(arrays, memory=memory, device=device, scratch=scratch)
+        allowed = [edges] if self.scorer else [edges, edges + arrays.num_nodes]
+        if is_that_of_the_fit and own is not None and own.shape[-1] not in allowed:
+            raise InvalidInput(
+                f"the model has numbers for {own.shape[-1]} entries; expected "
+                f"{' or '.join(map(str, allowed))}, as the graph of the fit has."
+            )
         if self.scorer is not None:
             # What single edges had belongs to the graph of the fit alone.
-            own = self.own if is_that_of_the_fit else None
-            classes = self.num_classes
-            return graph, self.scorer.strengths(graph, self.backbone, classes, own=own)
+            own = own if is_that_of_the_fit else None
+            scored = self.scorer.strengths
+            return graph, scored(graph, self.backbone, self.num_classes, own=own)
         if not is_that_of_the_fit:
             raise InvalidInput(
                 "the model has one strength per edge of the graph of its fit and no "
                 "other; expected that graph, or a model of the method 'amortised'."
             )
-        return graph, self._changed(arrays.num_edges)
+        return graph, partial(self._changed, edges)
 
     def _arrays_of(self, data: Graph | GraphFolder) -> tuple[GraphArrays, bool]:
         """The arrays of a graph, and whether it is that of the fit."""
@@ -324,34 +305,18 @@ class FittedModel:
         same = [each for each in layouts if graph_checksum(each) == self.graph]
         return (same or layouts)[0], bool(same)
 
-    def _check_own(self, arrays: GraphArrays) -> None:
-        """Raise unless each entry of the graph of the fit has what is its own."""
-        edges, nodes = arrays.num_edges, arrays.num_nodes
-        allowed = (edges,) if self.scorer is not None else (edges, edges + nodes)
-        if self.own is not None and self.own.shape[-1] not in allowed:
-            raise InvalidInput(
-                f"the model has numbers for {self.own.shape[-1]} entries; expected "
-                f"{' or '.join(map(str, allowed))}, as the graph of the fit has."
-            )
-
-    def _changed(self, edges: int) -> StrengthsOf:
-        """The vanilla strengths, and what each entry was changed by."""
-        own = self.own
-
-        def strengths(chunk: Chunk) -> Tensor:
-            pattern = chunk.topology.pattern
-            start = self.backbone.initial_strength(pattern, chunk.num_entries_of_rows)
-            if own is None:
-                return start
-            parts = [np.array(own[..., chunk.edges])]
-            if own.shape[-1] > edges:
-                loops = edges + chunk.nodes.numpy()
-                parts.append(np.take(own, loops, axis=-1))
-            change = torch.from_numpy(np.concatenate(parts, axis=-1)).to(start)
-            release(own)
-            return start + pad(change, (0, start.numel() - change.shape[-1]))
-
-        return strengths
+    def _changed(self, edges: int, chunk: Chunk) -> Tensor:
+        """The vanilla strengths of a chunk, and what each entry was changed by."""
+        pattern, own = chunk.topology.pattern, self.own
+        start = self.backbone.initial_strength(pattern, chunk.num_entries_of_rows)
+        if own is None:
+            return start
+        parts = [np.array(own[..., chunk.edges])]
+        if own.shape[-1] > edges:
+            parts.append(np.take(own, edges + chunk.nodes.numpy(), axis=-1))
+        change = torch.from_numpy(np.concatenate(parts, axis=-1)).to(start)
+        release(own)
+        return start + pad(change, (0, start.numel() - change.shape[-1]))
 
     # --- the graph of the fit ---------------------------------------------------------
 
@@ -411,14 +376,11 @@ class FittedModel:
     def to_state(self) -> tuple[FittedFacts, Tensors]:
         """What files say of it, and all its tensors by name but ``own``."""
         tensors: Tensors = under(WEIGHT, self.backbone.state_dict())
-        graph: GraphFacts | str | None = None
+        graph: Any = self.graph
         scorer = preparation = None
-        if isinstance(self.graph, str):
-            graph = self.graph
-        else:
-            assert self.strengths is not None and self.start is not None
-            keys = self.nodes or NodeKeys(self.graph.num_nodes)
-            graph, named = GraphFacts.of(self.graph, keys)
+        if self.strengths is not None and self.start is not None:
+            keys = self.nodes or NodeKeys(graph.num_nodes)
+            graph, named = GraphFacts.of(graph, keys)
             tensors |= {"strengths": self.strengths, "start": self.start, **named}
         members = [MemberFacts.of(member) for member in self.members]
         for number, (_, named) in enumerate(members):
@@ -454,29 +416,20 @@ class FittedModel:
         own: Array | None,
     ) -> FittedModel:
         """The model of files, from what was taken of them and from what is left."""
-        known: dict[str, Any] = {"graph": graph, "own": own}
-        if not isinstance(graph, str):
-            known = cls._held_from(facts, parts, *graph, backbone)
-        return cls(
+        model = cls(
             backbone=backbone,
+            graph="",
             num_features=facts.num_features,
             num_classes=facts.num_classes,
             learned=facts.learned,
             scorer=scorer,
-            **known,
+            own=own,
         )
-
-    @staticmethod
-    def _held_from(
-        facts: FittedFacts,
-        parts: Parts,
-        graph: CanonicalGraph,
-        nodes: NodeKeys,
-        backbone: Backbone,
-    ) -> dict[str, Any]:
-        """What a model has that holds its graph."""
-        dtype, size, preparation = facts.torch_dtype, graph.num_nodes, None
-        entries = graph.num_edges + (size if backbone.self_loops else 0)
+        if isinstance(graph, str):
+            return replace(model, graph=graph)
+        held, nodes = graph
+        dtype, size, preparation = facts.torch_dtype, held.num_nodes, None
+        entries = held.num_edges + (size if backbone.self_loops else 0)
         forms = {
             "strengths": strength_form(facts.num_layers, entries, dtype, backbone),
             "start": Form(dtype, (entries,)),
@@ -490,8 +443,15 @@ class FittedModel:
             kind = preparation_called(facts.preparation)
             forms = kind.forms(facts.num_features, size, dtype)
             preparation = kind.from_tensors(parts.take(forms, _PREPARATION))
-        kept = {"members": members, "preparation": preparation}
-        return {"graph": graph, "nodes": nodes, **found, **kept}
+        return replace(
+            model,
+            graph=held,
+            nodes=nodes,
+            strengths=found["strengths"],
+            start=found["start"],
+            members=members,
+            preparation=preparation,
+        )
 
 
 def _name(dtype: torch.dtype) -> Literal["float32", "float64"]:

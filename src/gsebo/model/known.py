@@ -13,18 +13,11 @@ from gsebo.training import Member
 
 @dataclass(frozen=True, eq=False)
 class KnownEntries:
-    """What of a graph is known from the fit.
+    """Which entries and nodes of a graph are those of the fit, -1 where none is."""
 
-    Attributes:
-        entry: For each entry of the graph, edges first and then self-loops, the entry
-            of the fit's graph or -1, int64 ``[entries]``.
-        node: For each node the node of the fit or -1, int64 ``[nodes]``.
-        num_edges: Number of entries that are edges.
-    """
-
-    entry: Tensor
-    node: Tensor
-    num_edges: int
+    entry: Tensor  # Of the edges first and then of the self-loops, int64 [entries].
+    node: Tensor  # int64 [nodes]
+    num_edges: int  # Of the graph.
 
     @property
     def num_new_edges(self) -> int:
@@ -32,11 +25,9 @@ class KnownEntries:
         return int((self.entry[: self.num_edges] < 0).sum())
 
     def kept(self, stored: Tensor, fresh: Tensor) -> Tensor:
-        """What the fit has of each entry, or of each edge, and elsewhere what is fresh.
+        """What the fit has stored of its entries, and elsewhere what is fresh.
 
-        Args:
-            stored: Of the fit's entries, ``[..., its entries]``.
-            fresh: Of the first entries of the graph, ``[..., entries]``.
+        Of all entries of the graph, or of its edges alone, ``[..., entries]``.
         """
         if not stored.shape[-1]:
             # There is nothing to select from, not even for entries that are not known.
@@ -63,7 +54,7 @@ def extended_member(
         member: Its entries are the edges in canonical order and then the self-loops,
             for every node or none.
         fitted_graph: The user's graph of the fit.
-        known: Which nodes and entries of the other graph are those of the fit.
+        known: What the other graph has of it.
         topology: The other graph.
         strengths: Of all its entries, ``[..., entries]``.
     """

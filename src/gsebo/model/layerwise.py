@@ -57,9 +57,6 @@ class ChunkedGraph:
         device: Where to compute.
         scratch: Folder for what does not fit into memory, which is empty again
             afterwards; by default the system's folder for temporary files.
-
-    Raises:
-        InvalidInput: There is no memory.
     """
 
     def __init__(
@@ -170,16 +167,10 @@ class ChunkedGraph:
         weights: Tree | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Logits of all nodes, ``[nodes, classes]``.
+        """Logits of all nodes, ``[nodes, classes]``, written to ``out`` if it is given.
 
-        A node whose edges alone need more than the memory is still one chunk.
-
-        Args:
-            network: On the device of the graph.
-            strengths_of: Strengths of each chunk, asked once for every layer; ``None``
-                where the network looks at no edges.
-            weights: By name, in place of the network's own.
-            out: Where to write them; by default a new array.
+        Weights by name take the place of the network's own. A node whose edges alone
+        need more than the memory is still one chunk.
 
         Raises:
             InvalidInput: The graph is read in chunks, and the network has no layers

@@ -10,7 +10,7 @@ sums, the second turns them into strengths.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, partial
 from typing import Any, final
 
@@ -24,7 +24,14 @@ from gsebo.files import Form
 from gsebo.graph.chunks import Chunk
 from gsebo.graph.mapped import ScratchTable, release
 from gsebo.model.layerwise import ChunkedGraph
-from gsebo.model.state import Parts, ScorerFacts, Tensors, under, weight_forms
+from gsebo.model.state import (
+    FittedFacts,
+    Parts,
+    ScorerFacts,
+    Tensors,
+    under,
+    weight_forms,
+)
 from gsebo.nn import Backbone
 from gsebo.sparse import row_sum
 from gsebo.structure import AmortisedStrength
@@ -36,54 +43,38 @@ _EDGE_WEIGHTS = "edge_weights"
 
 
 @final
+@dataclass(eq=False)
 class ScoredEdges:
     """Strengths of the entries of any chunk, by a function that was learned.
 
     Weights and sums of all edges are found when the first strengths are asked for.
-
-    Args:
-        structure: The function, as it was learned or restored.
-        graph: Whose edges are scored.
-        backbone: Whose propagation of a weighted graph gives the strengths.
-        state_of: What two predictors say of the nodes of a chunk, ``[nodes, classes]``
-            each.
-        own: What single edges have beside the function, ``[..., edges]``.
-        kept: From the weights that were found to those that are used, in one chunk.
-        evidence: Of all edges, where it was found before.
-        num_classes: Columns of the predictions.
-        keep_evidence: Whether evidence is kept for other predictions.
     """
 
-    def __init__(
-        self,
-        structure: AmortisedStrength,
-        graph: ChunkedGraph,
-        backbone: Backbone,
-        state_of: Callable[[Chunk], Predictions | None],
-        own: Array | None = None,
-        *,
-        kept: Callable[[Tensor], Tensor] | None = None,
-        evidence: ScratchTable | None = None,
-        num_classes: int = 0,
-        keep_evidence: bool = False,
-    ) -> None:
-        self._structure, self._graph, self._backbone = structure, graph, backbone
-        self._state_of, self._own, self._kept = state_of, own, kept
-        self.evidence, self._keep_evidence = evidence, keep_evidence
-        self._num_classes = num_classes
+    structure: AmortisedStrength  # The function, as it was learned or restored.
+    graph: ChunkedGraph
+    backbone: Backbone  # Whose propagation of a weighted graph gives the strengths.
+    # What two predictors say of the nodes of a chunk, [nodes, classes] each.
+    state_of: Callable[[Chunk], Predictions | None]
+    own: Array | None = None  # Of single edges, beside the function, [..., edges].
+    _: KW_ONLY
+    num_classes: int = 0
+    # From the weights that were found to those that are used, in one chunk.
+    kept: Callable[[Tensor], Tensor] | None = None
+    evidence: ScratchTable | None = None  # Of all edges, where it was found before.
+    keep_evidence: bool = False
 
     def __call__(self, chunk: Chunk) -> Tensor:
         """Strengths of the entries, ``[entries]`` or ``[layers, entries]``."""
         weights, sums = self.tables
         of_edges = self._leading(weights.read(chunk.edges.start, chunk.edges.stop))
-        if self._structure.renormalise:
+        if self.structure.renormalise:
             of_rows = self._leading(sums.take(chunk.nodes.numpy()))
         else:
             # The vanilla strengths, times the weights.
             of_rows = chunk.num_entries_of_rows.to(of_edges.dtype)
-        normalise = partial(self._backbone.normalise, sums=of_rows)
+        normalise = partial(self.backbone.normalise, sums=of_rows)
         pattern = chunk.topology.pattern
-        return self._structure.strengths(pattern, of_edges, normalise)
+        return self.structure.strengths(pattern, of_edges, normalise)
 
     @cached_property
     @torch.no_grad()
@@ -92,17 +83,17 @@ class ScoredEdges:
 
         A self-loop adds one.
         """
-        structure, graph = self._structure, self._graph
+        structure, graph = self.structure, self.graph
         layers, dtype = structure.output.shape[:-2].numel(), structure.output.dtype
-        columns = len(structure.mean) if self._keep_evidence else 0
+        columns = len(structure.mean) if self.keep_evidence else 0
         kept = graph.num_edges * (layers + columns) + graph.num_nodes * layers
         kept *= dtype.itemsize
         in_file = kept > graph.half // 2
         table = partial(graph.table, dtype=dtype, in_file=in_file)
         weights, sums = table(graph.num_edges, layers), table(graph.num_nodes, layers)
-        fresh = table(graph.num_edges, columns) if self._keep_evidence else None
+        fresh = table(graph.num_edges, columns) if self.keep_evidence else None
         for chunk in graph.chunks(
-            self_loops=self._backbone.self_loops,
+            self_loops=self.backbone.self_loops,
             memory=graph.half if in_file else graph.half - kept,
             edge_bytes=self._edge_bytes(),
         ):
@@ -124,48 +115,41 @@ class ScoredEdges:
 
     def _weights(self, chunk: Chunk, evidence: Tensor) -> Tensor:
         """Weights of the edges of a chunk, ``[..., edges]``."""
-        structure, own = self._structure, None
-        if self._own is not None:
-            own = torch.from_numpy(np.array(self._own[..., chunk.edges])).to(evidence)
-            release(self._own)
-        state = self._state_of(chunk)
+        structure, own = self.structure, None
+        if self.own is not None:
+            own = torch.from_numpy(np.array(self.own[..., chunk.edges])).to(evidence)
+            release(self.own)
+        state = self.state_of(chunk)
         found = structure.weights(chunk.topology, evidence, None, state, own)
         structure.forget()
-        return found if self._kept is None else self._kept(found)
+        return found if self.kept is None else self.kept(found)
 
     def _edge_bytes(self) -> int:
         """What is computed for an edge, its source and that one's self-loop."""
-        structure = self._structure
+        structure = self.structure
         layers, size = structure.output.shape[:-2].numel(), structure.output.itemsize
         scorer = 5 * structure.num_inputs + 3 * layers * structure.hidden.shape[-1]
-        numbers = scorer + 4 * self._num_classes + 8 * layers
-        features = 2 * self._graph.feature_bytes(structure.output.dtype)
+        numbers = scorer + 4 * self.num_classes + 8 * layers
+        features = 2 * self.graph.feature_bytes(structure.output.dtype)
         return features + size * numbers
 
     def _leading(self, rows: Tensor) -> Tensor:
         """From rows of a table to ``[...]`` or ``[layers, ...]`` on the device."""
-        by_layer = rows.to(self._graph.device).T
-        return by_layer.contiguous() if self._structure.per_layer else by_layer[0]
+        by_layer = rows.to(self.graph.device).T
+        return by_layer.contiguous() if self.structure.per_layer else by_layer[0]
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Scorer:
-    """A learned function that scores any edges, and what it looks at.
-
-    Attributes:
-        structure: The function.
-        features_only: The network that knows features alone; ``None`` where the
-            function looks at no predictions.
-        first: Weights of the network whose predictions the function looks at; ``None``
-            where it looks at those from features alone.
-        weights: Of the edges of the fit, before normalisation, ``[..., edges]``;
-            ``None`` where its graph is not held.
-    """
+    """A learned function that scores any edges, and what it looks at."""
 
     structure: AmortisedStrength
+    # The network that predicts from features alone, if predictions are looked at, and
+    # weights of the network whose predictions are looked at, too.
     features_only: Backbone | None = None
     first: Tree | None = None
+    # Of the edges of the fit, before normalisation, [..., edges], if its graph is held.
     weights: Tensor | None = None
 
     def strengths(
@@ -177,14 +161,11 @@ class Scorer:
         own: Array | None = None,
         kept: Callable[[Tensor], Tensor] | None = None,
     ) -> ScoredEdges:
-        """Strengths of any chunk of a graph.
+        """Strengths of any chunk of a graph, for a trained network.
 
-        Args:
-            graph: Whose edges are scored.
-            backbone: The trained network.
-            num_classes: How many it tells apart.
-            own: What single edges have beside the function, if anything.
-            kept: From the weights that were found in the end to those that are used.
+        First by what features alone predict, then by what a network makes of those;
+        ``own`` is what single edges have beside the function, and ``kept`` changes the
+        weights that were found in the end.
         """
         dtype, predicted = self.structure.output.dtype, list[ScratchTable]()
 
@@ -243,39 +224,26 @@ class Scorer:
     @classmethod
     def from_state(
         cls,
-        facts: ScorerFacts,
+        facts: FittedFacts,
         parts: Parts,
         backbone: Backbone,
         structure: AmortisedStrength,
-        features_only: Callable[[Tensors], Backbone],
-        *,
-        num_features: int,
-        num_edges: int | None,
-        dtype: torch.dtype,
+        features_only: Callable[[str], Backbone],
     ) -> Scorer:
-        """The scorer of files.
+        """The scorer of files, of a function that is still empty, for a network.
 
-        Args:
-            facts: What they say of it.
-            parts: Their tensors.
-            backbone: The network that predicts.
-            structure: As the estimator configures it.
-            features_only: Builds the network that knows features alone.
-            num_features: Number of columns of the features.
-            num_edges: Of the graph of the fit, where that is held.
-            dtype: Of all numbers.
+        ``features_only`` builds the network that knows features alone from tensors
+        whose names begin so.
         """
-        forms = structure.forms(
-            num_features, backbone.num_propagations, dtype, centred=facts.centred
-        )
+        said, dtype = facts.scorer, facts.torch_dtype
+        assert said is not None
+        layers = backbone.num_propagations
+        forms = structure.forms(facts.num_features, layers, dtype, centred=said.centred)
         structure.restore(parts.take(forms, _FUNCTION), backbone.normalise)
-        network = first = weights = None
-        if facts.features_only:
-            network = features_only(parts.take_all(_FEATURES_ONLY))
-        if facts.first:
-            first = parts.take(weight_forms(backbone), _FIRST)
-        if num_edges is not None:
-            shape = *structure.output.shape[:-2], num_edges
-            found = parts.take({_EDGE_WEIGHTS: Form(dtype, shape)})
-            weights = found[_EDGE_WEIGHTS]
+        network = features_only(_FEATURES_ONLY) if said.features_only else None
+        first = parts.take(weight_forms(backbone), _FIRST) if said.first else None
+        weights = None
+        if not isinstance(facts.graph, str):
+            form = Form(dtype, (*structure.output.shape[:-2], facts.graph.num_edges))
+            weights = parts.take({_EDGE_WEIGHTS: form})[_EDGE_WEIGHTS]
         return cls(structure, network, first, weights)

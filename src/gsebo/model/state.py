@@ -5,6 +5,7 @@ description says, and is taken once.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, final
 
 import torch
@@ -27,17 +28,12 @@ WEIGHT = "weight:"
 
 
 @final
+@dataclass(frozen=True)
 class Parts:
-    """The tensors of a file, from which one part after the other is taken.
+    """The tensors of a file, from which one part after the other is taken."""
 
-    Args:
-        tensors: All of them, by name.
-        where: What they belong to, for messages.
-    """
-
-    def __init__(self, tensors: Tensors, where: str) -> None:
-        self._left = dict(tensors)
-        self.where = where
+    left: Tensors
+    where: str  # What they belong to, for messages.
 
     def take(self, forms: Mapping[str, Form], prefix: str = "") -> Tensors:
         """Take tensors of these forms; the prefix is part of their names in the file.
@@ -46,9 +42,9 @@ class Parts:
             InvalidInput: One is not there, or of another form.
         """
         found = {
-            name: self._left.pop(prefix + name)
+            name: self.left.pop(prefix + name)
             for name in forms
-            if prefix + name in self._left
+            if prefix + name in self.left
         }
         check_tensors(under(prefix, found), under(prefix, forms), self.where)
         return found
@@ -56,14 +52,14 @@ class Parts:
     def take_all(self, prefix: str) -> Tensors:
         """Take whatever is called so, to be checked by who takes it."""
         return {
-            name.removeprefix(prefix): self._left.pop(name)
-            for name in list(self._left)
+            name.removeprefix(prefix): self.left.pop(name)
+            for name in list(self.left)
             if name.startswith(prefix)
         }
 
     def require_nothing_else(self) -> None:
         """Raise if the file holds what belongs to no part."""
-        check_tensors(self._left, {}, self.where)
+        check_tensors(self.left, {}, self.where)
 
     def misfit(self, reason: str) -> InvalidInput:
         """What is raised for tensors that contradict each other."""

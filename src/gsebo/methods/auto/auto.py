@@ -1,7 +1,7 @@
 """The method, the features and the training length that suit a graph."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, final
 
 from gsebo.data.preparation import PREPARATIONS, Given, suitable_preparations
@@ -228,12 +228,15 @@ class Auto(EpochClassifier):
         own = {"device": device, "random_state": seed}
         return Candidates({**self.get_params(deep=False), **own})
 
-    def _tell(self, choice: Choice | None) -> None:
-        super()._tell(choice)
+    def _tell_choice(self, choice: Choice | None) -> None:
+        super()._tell_choice(choice)
         assert choice is not None
         chosen = choice.chosen
         self.chosen_ = chosen.candidate
         self.preparation_ = chosen.preparation
         self.epochs_ = chosen.epochs
         self.chosen_parameters_: dict[str, Any] = choice.parameters
-        self.choice_ = [each.to_json() for each in choice.tried]
+        self.choice_ = [
+            {**asdict(each), "fold_accuracy": list(each.fold_accuracy)}
+            for each in choice.tried
+        ]
