@@ -13,7 +13,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from data.folder.tables import names_in
-from gsebo.data.formats.folder import FolderWriter
+from gsebo.data.formats.folder import new_folder
 from gsebo.data.formats.npy_stream import (
     NpyReader,
     NpyWriter,
@@ -28,7 +28,7 @@ STARTS_WITHIN = 120.0
 
 
 def test_an_exception_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), FolderWriter(tmp_path / "g") as writer:
+    with pytest.raises(KeyboardInterrupt), new_folder(tmp_path / "g") as writer:
         writer.array("source", np.int32).append(np.arange(3))
         (writer.scratch / "run").write_text("")
         raise KeyboardInterrupt
@@ -36,7 +36,7 @@ def test_an_exception_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_folder_has_to_be_finished(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="finished"), FolderWriter(tmp_path / "g"):
+    with pytest.raises(RuntimeError, match="finished"), new_folder(tmp_path / "g"):
         pass
     assert names_in(tmp_path) == []
 
@@ -44,12 +44,15 @@ def test_a_folder_has_to_be_finished(tmp_path: Path) -> None:
 def test_a_full_disk_is_a_sentence(tmp_path: Path) -> None:
     with (
         pytest.raises(InvalidInput, match="No space left"),
-        FolderWriter(tmp_path / "g"),
+        new_folder(tmp_path / "g"),
     ):
         raise OSError(28, "No space left on device")
     (tmp_path / "file").write_text("")
-    with pytest.raises(InvalidInput, match="cannot write"):
-        FolderWriter(tmp_path / "file" / "g").__enter__()
+    with (
+        pytest.raises(InvalidInput, match="cannot write"),
+        new_folder(tmp_path / "file" / "g"),
+    ):
+        pass
     assert names_in(tmp_path) == ["file"]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from numbers import Integral
 from os import PathLike
@@ -26,6 +25,7 @@ from gsebo.data.formats.folder import (
     GraphFolder,
     count_classes,
     log_degree,
+    new_folder,
 )
 from gsebo.data.formats.table_rows import (
     INTEGER,
@@ -35,6 +35,7 @@ from gsebo.data.formats.table_rows import (
     first_true,
     open_table,
 )
+from gsebo.data.seeding import require
 from gsebo.data.splits import apply_split, require_split_name
 from gsebo.data.validate import MASKS, most_nodes
 from gsebo.errors import InvalidInput, escaped
@@ -194,48 +195,36 @@ def _end_columns(
 @final
 @dataclass(frozen=True)
 class TableOptions:
-    """How to read an edge list and a node table.
+    """How to read an edge list and a node table."""
 
-    Attributes:
-        undirected: Whether to add the reverse of each edge.
-        num_nodes: Number of nodes, where no node table says it; otherwise the largest
-            number of an edge plus one.
-        duplicates: ``"merge"`` or ``"error"``: what edges that are there twice are.
-        delimiter: Of text files; detected in the first line by default.
-        ends: Columns of the edge list with sources and targets.
-        nodes: Columns of the node table.
-        split: Name of a split to draw, as for `apply_split`, where no column has one.
-        seed: Of the split.
-        run_edges: Edges that are held in memory at once; eight bytes each, and about
-            four times as much while they are merged.
-        block_bytes: How much of a text file to read at once.
-    """
-
+    # Whether to add the reverse of each edge.
     undirected: bool = False
+    # By default what the node table has, or the largest number of an edge plus one.
     num_nodes: int | None = None
     duplicates: Literal["merge", "error"] = "merge"
+    # Of text files; detected in the first line by default.
     delimiter: str | None = None
+    # Columns of the edge list with sources and targets, and columns of the node table.
     ends: tuple[str | None, str | None] = (None, None)
     nodes: NodeColumns = field(default_factory=NodeColumns)
+    # A split to draw, as for `apply_split`, where no column has one.
     split: str | None = None
     seed: int = 0
+    # Edges that are held in memory at once, eight bytes each, and about four times as
+    # much while they are merged; and how much of a text file to read at once.
     run_edges: int = 2**22
     block_bytes: int = 2**23
 
     def __post_init__(self) -> None:
-        if self.duplicates not in ("merge", "error"):
-            raise InvalidInput(
-                f"duplicates={self.duplicates!r}: expected merge or error."
-            )
+        known = self.duplicates in ("merge", "error")
+        require(known, f"duplicates={self.duplicates!r}", "merge or error")
         counts = {"run_edges": self.run_edges, "block_bytes": self.block_bytes}
         if self.num_nodes is not None:
             counts["num_nodes"] = self.num_nodes
         for name, value in counts.items():
             whole = isinstance(value, Integral) and not isinstance(value, bool)
-            if not whole or not 0 < value <= LARGEST_COUNT:
-                raise InvalidInput(
-                    f"{name}={value!r:.40}: expected 1 to {LARGEST_COUNT}."
-                )
+            fits = whole and 0 < value <= LARGEST_COUNT
+            require(fits, f"{name}={value!r:.40}", f"1 to {LARGEST_COUNT}")
         require_memory(
             _BYTES_PER_EDGE * self.run_edges + 2 * self.block_bytes,
             what=f"reading {self.run_edges} edges and {self.block_bytes} bytes at once",
@@ -253,21 +242,12 @@ def convert_tables(
     options: TableOptions | None = None,
     progress: Progress | None = None,
 ) -> GraphFolder:
-    """Write an edge list, and what a node table says, as a graph folder.
+    """Write an edge list, and what a node table says, as a new graph folder.
 
-    Memory grows with the number of nodes (tens of bytes each), not with the edges or
-    the features. Without feature columns, the logarithm of one plus the edges into the
-    node is the one feature.
-
-    Args:
-        edges: Text with one edge per line, or a Parquet file.
-        path: A folder that does not exist; it appears whole or not at all.
-        nodes: Text with named columns, or a Parquet file.
-        options: How to read them.
-        progress: Told how far it is.
-
-    Raises:
-        InvalidInput: A row does not fit; the message names the first such line.
+    Both are text or Parquet files; the first row that does not fit is named in the
+    error. Memory grows with the number of nodes (tens of bytes each), not with the
+    edges or the features. Without feature columns, the logarithm of one plus the edges
+    into the node is the one feature.
     """
     options = options or TableOptions()
     progress = progress or (lambda what, done, end: None)
@@ -276,12 +256,13 @@ def convert_tables(
             f"both a node table and num_nodes={options.num_nodes} were given: "
             "expected one of them."
         )
-    with FolderWriter(Path(path)) as writer:
+    with new_folder(path) as writer:
+        text = (options.delimiter, options.block_bytes)
         table = None
         if nodes is not None:
-            file = _open(nodes, options)
+            file = open_table(nodes, *text)
             table = read_nodes(file, options.nodes, writer, progress)
-        reader = _EdgeList(_open(edges, options), options, table)
+        reader = _EdgeList(open_table(edges, *text), options, table)
         sorter = reader.read(writer.scratch, progress)
         starts = write_edges(sorter, reader.count_nodes(), writer, progress)
         reader.check_repetition(sorter)
@@ -318,20 +299,12 @@ def _finish(
         facts["split"] = {"name": options.split, "seed": options.seed}
     facts |= {"feature_columns": list(table.features)} if table.features else {}
     facts |= {"columns_left_out": list(table.left_out)} if table.left_out else {}
-    columns: dict[str, NDArray[Any]] = {} if table.y is None else {"y": table.y}
-    columns |= masks
-    if table.numbers is not None:
-        columns["node_id"] = table.numbers.ids
-    for name, values in columns.items():
-        writer.array(name, values.dtype).append(values)
-    known = (masks.get(mask) for mask in MASKS[:2])
-    writer.finish(
-        num_nodes=num_nodes,
-        num_features=len(table.features) or 1,
-        num_classes=count_classes(table.y, *known),
-        classes=table.classes,
-        facts=facts,
-    )
+    ids = None if table.numbers is None else table.numbers.ids
+    for name, values in {"y": table.y, **masks, "node_id": ids}.items():
+        if values is not None:
+            writer.array(name, values.dtype).append(values)
+    num_classes = count_classes(table.y, *(masks.get(mask) for mask in MASKS[:2]))
+    writer.finish(num_classes, facts, classes=table.classes)
 
 
 def _drawn(table: NodeTable, split: str, seed: int) -> Masks:
@@ -344,8 +317,3 @@ def _drawn(table: NodeTable, split: str, seed: int) -> Masks:
     data = Graph(y=torch.from_numpy(table.y), num_nodes=len(table.y))
     drawn = apply_split(data, split, seed)
     return {mask: drawn[mask].numpy() for mask in MASKS if mask in drawn}
-
-
-def _open(path: str | PathLike[str], options: TableOptions) -> TableFile:
-    file = Path(os.path.expanduser(path))
-    return open_table(file, options.delimiter, options.block_bytes)

@@ -9,12 +9,12 @@ import math
 import os
 import secrets
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -191,76 +191,83 @@ def _features(held: dict[str, Array], columns: int) -> Tensor:
     return csr_tensor(starts, indices.long(), values, shape)
 
 
-@final
-class FolderWriter:
+@contextmanager
+def new_folder(path: str | PathLike[str]) -> Iterator[FolderWriter]:
     """A folder that is filled under another name and gets its own at the end.
 
-    Nothing may be there yet but an empty folder. Used as a context: leaving it after
-    :meth:`finish` renames the folder, leaving it by an exception removes everything. A
-    process that is killed leaves at most a folder whose name begins with a dot and ends
-    in ``.partial``. ``scratch`` is a folder for what is of use meanwhile only.
+    Nothing may be there yet but an empty folder. Leaving the context after
+    :meth:`FolderWriter.finish` renames the folder, leaving it by an exception removes
+    everything. A process that is killed leaves at most a folder whose name begins with
+    a dot and ends in ``.partial``.
+    """
+    final = Path(os.path.expanduser(path)).absolute()
+    if os.path.lexists(final) and not (final.is_dir() and not any(final.iterdir())):
+        raise InvalidInput(f"{path} is there already: expected a new name.")
+    # Cut, because a name that is just short enough has no room for more.
+    name = f".{final.name[:_LONGEST]}.{secrets.token_hex(4)}.partial"
+    writer = FolderWriter(final, final.parent / name)
+    made: list[Path] = []
+    try:
+        made = [one for one in final.parents if not one.exists()]
+        try:
+            writer.scratch.mkdir(parents=True)
+        except ValueError as error:
+            # No path at all.
+            raise OSError(str(error)) from error
+        yield writer
+        writer.appear()
+    except OSError as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InvalidInput(
+            f"cannot write {final} ({reason}); expected a place that is writable, with "
+            "enough room."
+        ) from error
+    finally:
+        writer.close()
+        # Nothing is left if all went well.
+        shutil.rmtree(writer.folder, ignore_errors=True)
+        for folder in made:
+            # Those that hold the result, or something of others, stay.
+            with suppress(OSError):
+                folder.rmdir()
+
+
+@final
+class FolderWriter:
+    """Arrays of a folder that has another name yet than its final one.
+
+    ``scratch`` is a folder for what is of use meanwhile only.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = Path(os.path.expanduser(path)).absolute()
+    def __init__(self, final: Path, folder: Path) -> None:
+        self._final, self.folder, self.scratch = final, folder, folder / "scratch"
         self._writers: dict[str, NpyWriter] = {}
         self._manifest: Manifest | None = None
-        there = os.path.lexists(self._path)
-        if there and not (self._path.is_dir() and not any(self._path.iterdir())):
-            raise InvalidInput(f"{path} is there already: expected a new name.")
-        # Cut, because a name that is just short enough has no room for more.
-        name = f".{self._path.name[:_LONGEST]}.{secrets.token_hex(4)}.partial"
-        self._partial = self._path.parent / name
-        self._made: list[Path] = []
-        self.scratch = self._partial / "scratch"
-
-    def __enter__(self) -> Self:
-        try:
-            self._made = [one for one in self._path.parents if not one.exists()]
-            self.scratch.mkdir(parents=True)
-        except (OSError, ValueError) as error:
-            self._tidy()
-            raise self._refused(error) from error
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            if error is None:
-                self._appear()
-        except OSError as failure:
-            raise self._refused(failure) from failure
-        finally:
-            for writer in self._writers.values():
-                writer.discard()
-            self._tidy()
-        if isinstance(error, OSError):
-            raise self._refused(error) from error
 
     def array(
         self, name: str, dtype: DTypeLike, row_shape: tuple[int, ...] = ()
     ) -> NpyWriter:
         """Begin an array; what it is given goes to its file at once."""
-        writer = NpyWriter(self._partial / f"{name}.npy", dtype, row_shape)
+        writer = NpyWriter(self.folder / f"{name}.npy", dtype, row_shape)
         self._writers[name] = writer
         return writer
 
     def finish(
         self,
-        *,
-        num_nodes: int,
-        num_features: int,
         num_classes: int | None,
         facts: dict[str, Any],
+        *,
+        num_features: int | None = None,
         classes: tuple[str, ...] | None = None,
     ) -> None:
-        """Close the arrays and write the manifest; facts are anything JSON can hold."""
+        """Close the arrays and write the manifest; facts are anything JSON can hold.
+
+        The number of features need not be given where they are dense.
+        """
         for writer in self._writers.values():
             writer.close()
+        if num_features is None:
+            num_features = self._writers["x"].row_shape[0]
         arrays = {
             name: ArrayEntry(
                 # The only types that manifests know are refused below.
@@ -271,7 +278,7 @@ class FolderWriter:
             for name, writer in self._writers.items()
         }
         manifest = Manifest(
-            num_nodes=num_nodes,
+            num_nodes=self._writers["indptr"].rows - 1,
             num_edges=self._writers["source"].rows,
             num_features=num_features,
             num_classes=num_classes,
@@ -281,8 +288,8 @@ class FolderWriter:
             facts={"written_by": f"gsebo {__version__}", **facts},
         )
         manifest = self._as_read(manifest)
-        files = array_files(self._partial, manifest)
-        found = read_through(self._partial, manifest, self._path)
+        files = array_files(self.folder, manifest)
+        found = read_through(self.folder, manifest, self._final)
         self._manifest = manifest.with_checksums(found)
         # Moved to another name, files are still the same.
         files.remember(rule_of(self._manifest))
@@ -293,39 +300,28 @@ class FolderWriter:
             text = manifest.text().encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(
-                f"cannot write {self._path / MANIFEST} "
+                f"cannot write {self._final / MANIFEST} "
                 f"({escaped(str(error), longest=80)}); expected names and facts of "
                 "plain text and finite numbers."
             ) from error
-        return manifest_of(text, self._path / MANIFEST)
+        return manifest_of(text, self._final / MANIFEST)
 
-    def _appear(self) -> None:
+    def appear(self) -> None:
         if self._manifest is None:
             raise RuntimeError("a graph folder was left before it was finished")
         shutil.rmtree(self.scratch)
-        with (self._partial / MANIFEST).open("x", encoding="utf-8") as file:
+        with (self.folder / MANIFEST).open("x", encoding="utf-8") as file:
             file.write(self._manifest.text())
             file.flush()
             os.fsync(file.fileno())
-        _sync_folder(self._partial)
+        _sync_folder(self.folder)
         # Replaces an empty folder, and fails if it is not empty any more.
-        os.rename(self._partial, self._path)
-        _sync_folder(self._path.parent)
+        os.rename(self.folder, self._final)
+        _sync_folder(self._final.parent)
 
-    def _tidy(self) -> None:
-        """Remove what is left; nothing, if all went well."""
-        shutil.rmtree(self._partial, ignore_errors=True)
-        for folder in self._made:
-            # Those that hold the result, or something of others, stay.
-            with suppress(OSError):
-                folder.rmdir()
-
-    def _refused(self, error: OSError | ValueError) -> InvalidInput:
-        reason = getattr(error, "strerror", None) or str(error)
-        return InvalidInput(
-            f"cannot write {self._path} ({reason}); expected a place that is writable, "
-            "with enough room."
-        )
+    def close(self) -> None:
+        for writer in self._writers.values():
+            writer.discard()
 
 
 def _sync_folder(path: Path) -> None:
@@ -369,7 +365,7 @@ def write_folder(
         facts: What else to remember of where the graph came from.
     """
     known: dict[str, Any] = dict(facts or {})
-    with FolderWriter(Path(path)) as writer:
+    with new_folder(path) as writer:
         arrays = graph
         if not isinstance(arrays, GraphArrays):
             arrays, counted = _laid_out(as_graph(arrays))
@@ -378,12 +374,8 @@ def write_folder(
             column = writer.array(name, _stored_type(values), values.shape[1:])
             for begin in range(0, len(values), _ROWS_AT_ONCE):
                 column.append(values[begin : begin + _ROWS_AT_ONCE])
-        writer.finish(
-            num_nodes=arrays.num_nodes,
-            num_features=arrays.num_features,
-            num_classes=count_classes(arrays.y, arrays.train, arrays.val),
-            facts=known,
-        )
+        num_classes = count_classes(arrays.y, arrays.train, arrays.val)
+        writer.finish(num_classes, known, num_features=arrays.num_features)
     return GraphFolder.open(path)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any, final
 
@@ -92,12 +94,15 @@ class TableFile(ABC):
         return next((one for place, one in names if one in self.columns[:place]), None)
 
 
-def open_table(path: Path, delimiter: str | None, block_bytes: int) -> TableFile:
+def open_table(
+    file: str | PathLike[str], delimiter: str | None, block_bytes: int
+) -> TableFile:
     """Open a Parquet file, or else a text file with one row per line.
 
     The delimiter of text is by default tab, comma, semicolon or space, whichever of
     them comes first in this order and is in the first line.
     """
+    path = Path(os.path.expanduser(file))
     require_regular(path, "a table")
     try:
         # Here, because pyarrow need not be installed.

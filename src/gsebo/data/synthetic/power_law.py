@@ -6,7 +6,6 @@ of edges. Here edges are directed, and memory depends on neither nodes nor edges
 
 import math
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from gsebo.data.formats.edge_sort import LARGEST_COUNT
-from gsebo.data.formats.folder import FolderWriter, GraphFolder
+from gsebo.data.formats.folder import GraphFolder, new_folder
 from gsebo.data.formats.table_rows import Progress
 from gsebo.data.seeding import require
 
@@ -183,7 +182,7 @@ def write_power_law(
     shift = (power * heaviest) ** (1 / slope)
     means = _generator(seed, _CENTRE, 0).standard_normal((num_classes, num_features))
     signal = (feature_signal * means).astype(np.float32)
-    with FolderWriter(Path(path)) as writer:
+    with new_folder(path) as writer:
         source = writer.array("source", np.int32)
         indptr = writer.array("indptr", np.int64)
         x = writer.array("x", _PRECISIONS[dtype], (num_features,))
@@ -218,12 +217,7 @@ def write_power_law(
             "feature_signal": feature_signal,
             "seed": seed,
         }
-        writer.finish(
-            num_nodes=num_nodes,
-            num_features=num_features,
-            num_classes=num_classes,
-            facts={"drawn": facts},
-        )
+        writer.finish(num_classes, {"drawn": facts})
     return GraphFolder.open(path)
 
 
