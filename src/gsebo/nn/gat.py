@@ -105,9 +105,8 @@ class GATLayer(Layer):
 class GAT(LayeredBackbone):
     """GAT; the hidden width is ``heads * hidden_channels``, the output one head.
 
-    Its rate of dropout is that on features and on attention.
-
     Args:
+        dropout: Rate of dropout on features and on attention.
         heads: Number of heads of the hidden layers.
         output_heads: Number of heads of the last layer, which are averaged.
         renormalise: Let the attention of each node sum to one after the strengths have

@@ -25,8 +25,8 @@ _VARIADIC = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 class BackboneInfo:
     """How a backbone is built and what it is.
 
-    Its place is the class, or ``"MODULE:NAME"`` of it, or whatever takes the sizes and,
-    as keywords, the options; ``options`` are those that the name stands for.
+    Its place is the class, its ``"MODULE:NAME"``, or whatever takes the sizes and, as
+    keywords, the options; those that the name stands for are given here.
     """
 
     place: "str | Callable[..., Backbone]"

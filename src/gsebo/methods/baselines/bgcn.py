@@ -98,30 +98,23 @@ class BGCN(JointBaseline):
 
 
 @final
-class BGCNProblem(BaselineProblem):
+class BGCNProblem(BaselineProblem[BGCN]):
     """Training loss on the given graph at first, then on drawn ones."""
 
     def __init__(self, task: Task, method: BGCN) -> None:
-        super().__init__(task)
-        self._method = method
+        super().__init__(task, method)
         self._fit = BlockFit(
             task.graph,
             delta=method.delta,
             batch_nodes=method.batch_nodes,
             nonlink_share=method.nonlink_share,
-            device=task.device,
         )
 
     def initial_outer(self) -> Tree:
-        """A random block model, and nothing to remember.
-
-        That will be the blocks and densities of every fit, and of the averaged steps
-        the weights and the sum of probabilities.
-        """
-        task = self.task
-        nodes, classes = task.num_nodes, task.num_classes
-        blocks = Blocks.at_random(nodes, classes, task.seed)
-        weights = task.initial_weights()[FLAT]
+        """A random block model, and nothing yet of its fits and of averaged steps."""
+        nodes, classes = self.task.num_nodes, self.task.num_classes
+        blocks = Blocks.at_random(nodes, classes, self.task.seed)
+        weights = self.task.initial_weights()[FLAT]
         return {
             "phi": blocks.phi.to(weights),
             "theta": blocks.theta.to(weights),
@@ -132,17 +125,17 @@ class BGCNProblem(BaselineProblem):
         }
 
     def loss(self, weights: Tree, outer: Tree, step: int) -> Tensor:
-        warm = step >= self._method.warmup_epochs
+        warm = step >= self.method.warmup_epochs
         graph = self.drawn(outer, step) if warm else self.given
         logits = self.task.logits(weights, *graph, Noise(self.task.seed, step))
         loss = self.task.loss_of(logits)
-        if self._method.compat:
+        if self.method.compat:
             return loss + self.task.first_layer_penalty(weights)
         return loss + self.task.penalty(weights)
 
     def settle(self, weights: Tree, outer: Tree, step: int) -> Tree:
         """Remember what this step predicts, and fit the block model when it is due."""
-        method, outer = self._method, dict(outer)
+        method, outer = self.method, dict(outer)
         if step > method.average_after:
             logits = self.task.logits(weights, *self.drawn(outer, step - 1), None)
             outer["probability"] = outer["probability"] + logits.softmax(-1)
@@ -159,7 +152,7 @@ class BGCNProblem(BaselineProblem):
 
     def members(self, weights: Tree, outer: Tree) -> list[Member]:
         """The averaged steps; before there are any, the given graph."""
-        kept = enumerate(outer["weights"], start=self._method.average_after)
+        kept = enumerate(outer["weights"], start=self.method.average_after)
         found = [Member(self.drawn(outer, step), {FLAT: flat}) for step, flat in kept]
         return found or [Member(self.given)]
 
@@ -175,7 +168,7 @@ class BGCNProblem(BaselineProblem):
     @torch.no_grad()
     def drawn(self, outer: Tree, step: int) -> Propagation:
         """The graph that a step is trained on, in its vanilla propagation."""
-        method = self._method
+        method = self.method
         latest = (step - method.warmup_epochs) // method.refit_every
         block, density = outer["block"][latest].long(), outer["density"][latest]
         noise = Noise(self.task.seed, step)
@@ -183,7 +176,7 @@ class BGCNProblem(BaselineProblem):
         return self.unweighted(both_ways(pairs))
 
     def _refitted(self, weights: Tree, outer: Tree, step: int) -> "Blocks":
-        method, noise = self._method, Noise(self.task.seed, step)
+        method, noise = self.method, Noise(self.task.seed, step)
         blocks = Blocks(outer["phi"], outer["theta"])
         if step == method.warmup_epochs:
             blocks = self._fit.climb(
@@ -324,12 +317,11 @@ class BlockFit:
         delta: float,
         batch_nodes: int = 500,
         nonlink_share: float = 0.01,
-        device: torch.device | str = "cpu",
     ) -> None:
         edges, size = both_ways(graph.graph.edge_index), graph.num_nodes
-        self.links = Topology.from_edges(
-            edges, size, self_loops=False, device=device
-        ).pattern
+        device = graph.pattern.device
+        undirected = Topology.from_edges(edges, size, self_loops=False, device=device)
+        self.links = undirected.pattern
         self.delta = delta
         self._size = size
         self._batch = min(batch_nodes, size)

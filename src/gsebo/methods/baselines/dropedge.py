@@ -83,15 +83,14 @@ def _pair_of_edge(graph: Topology) -> Tensor:
 
 
 @final
-class DropEdgeProblem(BaselineProblem):
+class DropEdgeProblem(BaselineProblem[DropEdge]):
     """Training loss on a random part of the graph; predictions on all of it."""
 
     learned = False
 
     def __init__(self, task: Task, method: DropEdge) -> None:
-        super().__init__(task)
+        super().__init__(task, method)
         self._drop = EdgeDrop(task.graph, method.drop_rate, directed=method.directed)
-        self._per_layer = method.per_layer
         if method.per_layer and not self._a_weight_of_zero_removes():
             raise InvalidInput(
                 f"per_layer=True given with {type(task.backbone).__name__}, where an "
@@ -109,7 +108,7 @@ class DropEdgeProblem(BaselineProblem):
     @torch.no_grad()
     def left_over(self, noise: Noise) -> Propagation:
         """The graph of one training step, in its vanilla propagation."""
-        if not self._per_layer:
+        if not self.method.per_layer:
             return self._removed(self._drop.kept_entries(noise, _SITE))
         layers = range(self.task.backbone.num_propagations)
         kept = [self._drop.kept_entries(noise, _SITE + layer) for layer in layers]

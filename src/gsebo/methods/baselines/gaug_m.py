@@ -4,8 +4,7 @@ The graph auto-encoder is plain or variational (Kipf and Welling, 2016), over al
 
     H = ELU(Â X W₀),   μ = Â H W₁,   log s = Â H W₂,   Z = μ + ε s
 
-with Â = D^-1/2 (A + I) D^-1/2 and sigmoid(z_i · z_j) the probability of a link. Without
-s it is the plain one.
+with Â = D^-1/2 (A + I) D^-1/2 and sigmoid(z_i · z_j) the probability of a link.
 
 How well the products x_ij = z_i · z_j tell linked pairs from all others is computed
 block by block. With targets t_ij in {0, 1} over all ordered pairs of n nodes,

@@ -30,7 +30,7 @@ from gsebo.nn import GAT, GCN, MLP, SAGE, Backbone, JKNet
 from gsebo.nn.base import Features, glorot
 from gsebo.nn.gat import GATLayer
 from gsebo.schema import Share
-from gsebo.sparse import CompletePattern, Noise, Pattern, sddmm, spmm, uniform
+from gsebo.sparse import Noise, Pattern, sddmm, spmm, uniform
 from gsebo.training import Member, Task
 
 # Places that draw: graphs, and the weights of the predictor.
@@ -185,7 +185,7 @@ def reconstruction_loss(embedding: Tensor, observed: Pattern) -> Tensor:
 
 
 @final
-class GAugOProblem(BaselineProblem):
+class GAugOProblem(BaselineProblem[GAugO]):
     """Training loss on drawn graphs and reconstruction of the given one.
 
     The outer variables are the weights of the auto-encoder. It takes the graph as
@@ -196,8 +196,7 @@ class GAugOProblem(BaselineProblem):
     learned = False
 
     def __init__(self, task: Task, method: GAugO) -> None:
-        super().__init__(task)
-        self._method = method
+        super().__init__(task, method)
         heads = sum(layer.heads for layer in _attention_layers(task.backbone))
         through = not heads or not method.compat
         self._differentiable = through and isinstance(task.backbone, _LEAVE_OUT)
@@ -211,7 +210,6 @@ class GAugOProblem(BaselineProblem):
             self._on_drawn = replace(task, backbone=copy.deepcopy(task.backbone))
             for layer in _attention_layers(self._on_drawn.backbone):
                 layer.renormalise = True
-        self._pairs = CompletePattern(task.num_nodes, task.device)
         edges = task.graph.graph.edge_index
         self._normalised = normalised_adjacency(
             edges, task.num_nodes, task.dtype, task.device
@@ -223,13 +221,13 @@ class GAugOProblem(BaselineProblem):
         return minimise(
             lambda outer, step: self._reconstruction(self.embedding(outer)),
             weights_of(self._predictor),
-            make_optimizer("adam", self._method.predictor_lr),
-            self._method.pretrain_edge_epochs,
+            make_optimizer("adam", self.method.predictor_lr),
+            self.method.pretrain_edge_epochs,
         )
 
     def initial_weights(self) -> Tree:
         """The backbone after its training alone, on the given graph."""
-        method, seed = self._method, self.task.seed
+        method, seed = self.method, self.task.seed
         return minimise(
             lambda weights, step: self.loss_on(self.given, weights, Noise(seed, step)),
             self.task.initial_weights(),
@@ -239,13 +237,13 @@ class GAugOProblem(BaselineProblem):
 
     def loss(self, weights: Tree, outer: Tree, step: int) -> Tensor:
         # The first steps have drawn their masks in the training of the backbone alone.
-        noise = Noise(self.task.seed, self._method.pretrain_weight_epochs + step)
+        noise = Noise(self.task.seed, self.method.pretrain_weight_epochs + step)
         embedding = self.embedding(outer)
         logits = self._on_drawn.logits(weights, *self.drawn(embedding, noise), noise)
         loss = self.task.loss_of(logits) + self.task.penalty(weights)
-        if self._method.beta == 0:
+        if self.method.beta == 0:
             return loss
-        return loss + self._method.beta * self._reconstruction(embedding)
+        return loss + self.method.beta * self._reconstruction(embedding)
 
     def embedding(self, outer: Tree) -> Tensor:
         """Z, ``[nodes, channels]``."""
@@ -258,13 +256,13 @@ class GAugOProblem(BaselineProblem):
         if not self._differentiable:
             embedding = embedding.detach()
         graph = sample_graph(
-            edge_probabilities(embedding, self._observed, self._method.alpha),
-            self._method.temperature,
+            edge_probabilities(embedding, self._observed, self.method.alpha),
+            self.method.temperature,
             noise,
             self_loops=self.task.backbone.self_loops,
         )
         if self._differentiable:
-            return self.weighted(self._pairs, self._pairs.values(graph))
+            return self.weighted_pairs(graph)
         return self.unweighted(graph.nonzero().mT)
 
     def members(self, weights: Tree, outer: Tree) -> list[Member]:

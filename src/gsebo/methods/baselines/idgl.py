@@ -4,8 +4,8 @@ Nodes are joined by their similarity, with learned weights of the channels:
 
     s_ij = mean over heads p of cos(w_p ⊙ x_i, w_p ⊙ x_j),   0 where not above epsilon
 
-(Chen, Wu and Zaki, NeurIPS 2020.) What is asked of such a graph: that similar nodes are
-joined, that no node is left alone, and that the numbers are small.
+It is asked of such a graph that similar nodes are joined, that no node is left alone,
+and that the numbers are small.
 """
 
 import math
@@ -19,11 +19,11 @@ from torch import Tensor
 from gsebo.bilevel import Optimizer, Tree, make_optimizer
 from gsebo.graph import Graph, Propagation
 from gsebo.methods.baselines.pairs import dense_features, gram_matrix
-from gsebo.methods.baselines.shared import JointBaseline, run_layers
+from gsebo.methods.baselines.shared import BaselineProblem, JointBaseline, run_layers
 from gsebo.methods.parameters import Rate, Samples, ShareBelowOne, Steps
 from gsebo.schema import Count, Share
-from gsebo.sparse import CompletePattern, Noise, dropout, uniform
-from gsebo.training import JointProblem, Member, Task
+from gsebo.sparse import Noise, dropout, uniform
+from gsebo.training import Member, Task
 
 _TINY = 1e-12
 _FEATURE_SITE, _GRAPH_SITE, _EMBEDDING_SITE, _HEAD_SITE = 1000, 1001, 1002, 1003
@@ -145,23 +145,21 @@ class GraphPass(NamedTuple):
 
 
 @final
-class IDGLProblem(JointProblem):
+class IDGLProblem(BaselineProblem[IDGL]):
     """Training loss and penalty on the first graph, and their mean on the others."""
 
     dense = True
 
-    def __init__(self, task: Task, options: IDGL) -> None:
-        super().__init__(task)
-        self._options = options
-        self._pattern = CompletePattern(task.num_nodes, task.device)
+    def __init__(self, task: Task, method: IDGL) -> None:
+        super().__init__(task, method)
         # The vanilla propagation of the given graph, [nodes, nodes].
         given, start = task.graph.pattern, self.initial_strengths
         self._given = start.new_zeros(task.num_nodes, task.num_nodes)
         self._given[given.row_of_entry, given.column_of_entry] = start
-        self._gram = gram_matrix(task.features) if options.smoothness else None
+        self._gram = gram_matrix(task.features) if method.smoothness else None
 
     def initial_outer(self) -> Tree:
-        task, heads = self.task, self._options.num_heads
+        task, heads = self.task, self.method.num_heads
         with torch.no_grad():
             weights = task.initial_weights()
             _, embedding = self._run_network(weights, self._given, None)
@@ -186,14 +184,14 @@ class IDGLProblem(JointProblem):
     def members(self, weights: Tree, outer: Tree) -> list[Member]:
         mixture = self.passes(weights, outer, None)[-1].mixture.clamp(0, 1)
         noticed = mixture.masked_fill_(mixture < _NEGLIGIBLE, 0)
-        return [Member(Propagation(self._pattern, self._pattern.values(noticed)))]
+        return [Member(Propagation(self.all_pairs, self.all_pairs.values(noticed)))]
 
     def passes(self, weights: Tree, outer: Tree, step: int | None) -> list[GraphPass]:
         """Learn one graph after another until they hardly change.
 
         The step is that of training, or ``None`` to evaluate.
         """
-        options, found, change = self._options, list[GraphPass](), math.inf
+        options, found, change = self.method, list[GraphPass](), math.inf
         # Not "change > tolerance", which would take NaN for an end.
         while len(found) <= options.max_iterations and not change <= options.tolerance:
             noise = None
@@ -221,21 +219,21 @@ class IDGLProblem(JointProblem):
 
     def _learned(self, seen: Tensor, heads: Tensor) -> tuple[Tensor, Tensor]:
         """Similarities, and their mixture with the given graph."""
-        similarity = above(weighted_cosine(seen, heads), self._options.epsilon)
+        similarity = above(weighted_cosine(seen, heads), self.method.epsilon)
         own = row_normalised(similarity)
-        return similarity, torch.lerp(own, self._given, self._options.graph_skip)
+        return similarity, torch.lerp(own, self._given, self.method.graph_skip)
 
     def _run_network(
         self, weights: Tree, mixture: Tensor, noise: Noise | None
     ) -> tuple[Tensor, Tensor]:
         """Logits, and what the last layer reads, before dropout."""
-        graph = Propagation(self._pattern, self._pattern.values(mixture))
+        graph = Propagation(self.all_pairs, self.all_pairs.values(mixture))
         logits, read = run_layers(self.task, weights, graph, noise)
         return logits, dense_features(read[-1])
 
     def _loss_of(self, found: GraphPass) -> Tensor:
         """Training loss and what is asked of a learned graph."""
-        options, similarity = self._options, found.similarity
+        options, similarity = self.method, found.similarity
         loss = self.task.loss_of(found.logits)
         if self._gram is not None:
             energy = dirichlet_energy(similarity, self._gram) / similarity.numel()

@@ -34,7 +34,7 @@ from gsebo.methods.prepare import (
     outer_and_stopping_nodes,
 )
 from gsebo.schema import Count
-from gsebo.sparse import CompletePattern, Noise, uniform
+from gsebo.sparse import Noise, uniform
 from gsebo.structure.candidates import nearest_neighbours
 from gsebo.training import Member, Task
 from gsebo.training.history import Advance, Progress, SelectBy
@@ -107,9 +107,9 @@ class LDS(GraphClassifier):
         task_of = partial(make_task, prepared, self.network(), weight_decay=decay)
         problems, settings = [], []
         for run in runs:
-            outer_nodes, stop = outer_and_stopping_nodes(data, self.stop_on, run.seed)
-            nodes = outer_nodes.to(run.device)
-            problems.append(LDSProblem(task_of(seed=run.seed), self, task_of, nodes))
+            outer, stop = outer_and_stopping_nodes(data, self.stop_on, run.seed)
+            task, outer = task_of(seed=run.seed), outer.to(run.device)
+            problems.append(LDSProblem(task, self, task_of, outer))
             settings.append(
                 loop_settings(
                     run,
@@ -230,22 +230,21 @@ def _drawn(probabilities: Tensor, noise: Noise, site: int) -> Tensor:
 
 
 @final
-class LDSProblem(BaselineProblem):
+class LDSProblem(BaselineProblem[LDS]):
     """Losses on drawn graphs, as functions of the weights and of the probabilities."""
 
     def __init__(
         self, task: Task, method: LDS, task_of: Callable[..., Task], outer_nodes: Tensor
     ) -> None:
-        super().__init__(task)
-        self._method, self._task_of, self._outer_nodes = method, task_of, outer_nodes
+        super().__init__(task, method)
+        self._task_of, self._outer_nodes = task_of, outer_nodes
         self._graphs = BernoulliEdges(task.num_nodes, task.device)
-        self._pattern = CompletePattern(task.num_nodes, task.device)
 
     def initial_outer(self) -> Tree:
         """Certainty about the edges of the prior, and that there are no others."""
         edges = self.task.graph.graph.edge_index
-        if self._method.prior == "knn":
-            edges = nearest_neighbours(self.task.features, self._method.num_neighbours)
+        if self.method.prior == "knn":
+            edges = nearest_neighbours(self.task.features, self.method.num_neighbours)
         return {_PROBABILITY: self._graphs.certain(edges, self.task.dtype)}
 
     def fresh_weights(self, episode: int) -> Tree:
@@ -270,7 +269,7 @@ class LDSProblem(BaselineProblem):
     def members(self, weights: Tree, outer: Tree) -> list[Member]:
         """Graphs that are drawn once, whatever the step; they are sparse."""
         members = []
-        for number in range(self._method.test_samples):
+        for number in range(self.method.test_samples):
             noise = Noise(self.task.seed, number)
             edges = self._graphs.sample_edges(outer[_PROBABILITY], noise, _PREDICTED)
             members.append(Member(self.unweighted(edges)))
@@ -279,4 +278,4 @@ class LDSProblem(BaselineProblem):
     def _drawn(self, outer: Tree, noise: Noise, site: int) -> Propagation:
         """A graph with self-loops in its vanilla propagation, differentiable."""
         drawn = self._graphs.sample(outer[_PROBABILITY], noise, site)
-        return self.weighted(self._pattern, self._pattern.values(drawn))
+        return self.weighted_pairs(drawn)

@@ -94,8 +94,7 @@ class NeighbourScorer(nn.Module):
     """The scores z of all edges, from the features at their two ends.
 
     The last layer has no bias: it would shift all neighbours of a node alike, which a
-    softmax does not see. The same holds for the weight of the edges in a graph whose
-    edges all weigh the same.
+    softmax does not see.
     """
 
     def __init__(self, in_channels: int, hidden_channels: int) -> None:
@@ -147,15 +146,14 @@ def temperature_at(step: int) -> float:
 
 
 @final
-class NeuralSparseProblem(BaselineProblem):
+class NeuralSparseProblem(BaselineProblem[NeuralSparse]):
     """Training loss on the chosen neighbours.
 
     The temperature of the last step is remembered, because predictions use it too.
     """
 
     def __init__(self, task: Task, method: NeuralSparse) -> None:
-        super().__init__(task)
-        self._method = method
+        super().__init__(task, method)
         given, device = task.graph.graph, task.device
         self._edges = Topology.of(given, self_loops=False, device=device).pattern
         sizes = task.features.shape[1], method.scorer_channels
@@ -179,7 +177,7 @@ class NeuralSparseProblem(BaselineProblem):
         scores: Tensor = functional_call(self._scorer, scorer, inputs)
         if noise is not None:
             scores = scores + gumbel_noise(scores.numel(), noise, _SITE, scores)
-        count = self._method.num_neighbours
+        count = self.method.num_neighbours
         kept, weights = sparsified(self._edges, scores, temperature, count)
         # A node does not compete with its neighbours: its loop always weighs one.
         loops = weights.new_ones(self.task.graph.num_loops)
@@ -188,7 +186,7 @@ class NeuralSparseProblem(BaselineProblem):
         return self.weighted(subpattern(self.task.graph.pattern, kept), weights)
 
     def members(self, weights: Tree, outer: Tree) -> list[Member]:
-        noise = Noise(self.task.seed, _EVALUATION) if self._method.compat else None
+        noise = Noise(self.task.seed, _EVALUATION) if self.method.compat else None
         return [Member(self.chosen(outer, outer[_TEMPERATURE], noise))]
 
     def settle(self, weights: Tree, outer: Tree, step: int) -> Tree:

@@ -1,8 +1,4 @@
-"""Pro-GNN: a sparse, low-rank and smooth graph near the given one.
-
-Two of its steps are no gradient steps: the proximal operator of a penalty ``f`` is
-``prox(X) = argmin_Z ½ ‖Z - X‖² + f(Z)``.
-"""
+"""Pro-GNN: a sparse, low-rank and smooth graph near the given one."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -12,12 +8,12 @@ from torch import Tensor
 from torch.nn.functional import softshrink
 
 from gsebo.bilevel import Optimizer, Tree, make_optimizer
-from gsebo.graph import Graph, Propagation
+from gsebo.graph import Graph
 from gsebo.methods.baselines.pairs import dense_features, gram_matrix
 from gsebo.methods.baselines.shared import BaselineProblem, JointBaseline
 from gsebo.methods.parameters import Rate, Steps
 from gsebo.schema import Count
-from gsebo.sparse import CompletePattern, Noise
+from gsebo.sparse import Noise
 from gsebo.training import Member, Task
 from gsebo.training.history import SelectBy
 
@@ -75,7 +71,7 @@ class ProGNN(JointBaseline):
 
 
 def shrink_singular_values(symmetric: Tensor, amount: float) -> Tensor:
-    """Proximal operator of ``amount · ‖X‖_*`` at a symmetric matrix ``[n, n]``.
+    """Proximal operator, argmin_Z ½ ‖Z - X‖² + amount · ‖Z‖_*, at a symmetric matrix.
 
     The singular values of a symmetric matrix are the sizes of its eigenvalues, and an
     eigendecomposition is several times faster than one into singular values.
@@ -107,14 +103,13 @@ def feature_smoothness(
 
 
 @final
-class ProGNNProblem(BaselineProblem):
+class ProGNNProblem(BaselineProblem[ProGNN]):
     """The loss of a turn, and the proximal steps after a turn of the structure."""
 
     dense = True
 
     def __init__(self, task: Task, method: ProGNN) -> None:
-        super().__init__(task)
-        self._method = method
+        super().__init__(task, method)
         self._gram = gram_matrix(dense_features(task.features))
         self._loops = torch.eye(task.num_nodes, dtype=task.dtype, device=task.device)
         # 1 where an edge is, in whichever direction.
@@ -122,7 +117,6 @@ class ProGNNProblem(BaselineProblem):
         source, target = task.graph.graph.edge_index.to(task.device)
         self._undirected[source, target] = 1
         self._undirected[target, source] = 1
-        self._pattern = CompletePattern(task.num_nodes, task.device)
 
     def initial_outer(self) -> Tree:
         return {_ADJACENCY: self._undirected.clone()}
@@ -132,17 +126,18 @@ class ProGNNProblem(BaselineProblem):
         matrix = outer[_ADJACENCY]
         # Half of the gradient goes to either triangle, so that S stays symmetric.
         adjacency = (matrix + matrix.mT) / 2
-        graph, noise = self._propagation(adjacency), Noise(self.task.seed, step)
+        graph = self.weighted_pairs(adjacency + self._loops)
+        noise = Noise(self.task.seed, step)
         if not matrix.requires_grad:
             return self.loss_on(graph, weights, noise)
         fit = self.task.loss_of(self.task.logits(weights, *graph, noise))
         distance: Tensor = torch.linalg.matrix_norm(adjacency - self._undirected)
-        smoothness = self._method.smoothness * feature_smoothness(adjacency, self._gram)
-        return distance + self._method.supervision * fit + smoothness
+        smoothness = self.method.smoothness * feature_smoothness(adjacency, self._gram)
+        return distance + self.method.supervision * fit + smoothness
 
     def settle(self, weights: Tree, outer: Tree, step: int) -> Tree:
         """Fewer and weaker edges, a lower rank, and entries in [0, 1]."""
-        method, matrix = self._method, outer[_ADJACENCY]
+        method, matrix = self.method, outer[_ADJACENCY]
         turn = step // (method.weight_steps or 1) + 1
         low_rank = method.low_rank * method.structure_lr
         if low_rank > 0 and turn % method.nuclear_every == 0:
@@ -151,8 +146,4 @@ class ProGNNProblem(BaselineProblem):
         return {_ADJACENCY: matrix.clamp(0, 1)}
 
     def members(self, weights: Tree, outer: Tree) -> list[Member]:
-        return [Member(self._propagation(outer[_ADJACENCY]))]
-
-    def _propagation(self, adjacency: Tensor) -> Propagation:
-        entries = self._pattern.values(adjacency + self._loops)
-        return self.weighted(self._pattern, entries)
+        return [Member(self.weighted_pairs(outer[_ADJACENCY] + self._loops))]

@@ -287,12 +287,11 @@ class Pass(NamedTuple):
 
 
 @final
-class PTDNetProblem(BaselineProblem):
+class PTDNetProblem(BaselineProblem[PTDNet]):
     """Training loss on randomly gated edges; predictions with gates at rest."""
 
     def __init__(self, task: Task, method: PTDNet) -> None:
-        super().__init__(task)
-        self._method = method
+        super().__init__(task, method)
         stretch = (0.0, 1.01) if method.compat else (method.gamma, method.zeta)
         self._gates = HardConcrete(*map(float, stretch))
         with torch.no_grad():
@@ -304,7 +303,7 @@ class PTDNetProblem(BaselineProblem):
         return weights_of(self._networks)
 
     def loss(self, weights: Tree, outer: Tree, step: int) -> Tensor:
-        method, count = self._method, int(self._method.passes)
+        method, count = self.method, int(self.method.passes)
         # No pass changes the features, so the first layer has the same logits in all.
         first = self._edge_logits(outer, 0, self.task.features)
         temperature = method.temperature(step)
@@ -353,29 +352,28 @@ class PTDNetProblem(BaselineProblem):
 
     def _noise_of_passes(self, step: int) -> list[tuple[Noise, int]]:
         """Noise of each pass of a step, and by how much its gates have other sites."""
-        count, seed = int(self._method.passes), self.task.seed
-        if not self._method.shared_dropout:
+        count, seed = int(self.method.passes), self.task.seed
+        if not self.method.shared_dropout:
             return [(Noise(seed, step * count + number), 0) for number in range(count)]
         layers = len(self._networks.layers)
         return [(Noise(seed, step), number * layers) for number in range(count)]
 
     def nuclear_norm(self, passes: Sequence[Pass]) -> Tensor:
         """Largest singular values without self-loops: sum of layers, mean of passes."""
-        if self._method.nuclear_weight == 0:
+        if self.method.nuclear_weight == 0:
             return passes[0].gates.new_zeros(())
         graph = self.task.graph
         gates = torch.stack([each.gates for each in passes])
         found = top_singular_values(
             graph.pattern,
             pad(gates, (0, graph.num_loops)),
-            int(self._method.num_singular_values),
-            int(self._method.power_iterations),
+            int(self.method.num_singular_values),
+            int(self.method.power_iterations),
         )
         return found.sum() / len(passes)
 
     @torch.no_grad()
     def members(self, weights: Tree, outer: Tree) -> list[Member]:
-        """The network with gates that have no noise."""
         told: list[Tensor] = []
 
         def strengths(layer: int, h: Features) -> Tensor:

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,15 +12,16 @@ from gsebo.bilevel import Optimizer, Tree
 from gsebo.bilevel.tree import filled, gradient, require_grad
 from gsebo.errors import InvalidInput
 from gsebo.graph import Graph, Propagation, Topology
-from gsebo.methods.base import Run
+from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.baselines.pairs import require_dense_memory
 from gsebo.methods.outcome import Outcome
 from gsebo.methods.schedule import EpochClassifier
 from gsebo.nn.base import Features, symmetric_normalisation
-from gsebo.sparse import Noise, Pattern
+from gsebo.sparse import CompletePattern, Noise, Pattern
 from gsebo.training import JointProblem, Task
 
 M = TypeVar("M", bound=nn.Module)
+E = TypeVar("E", bound=GraphClassifier)
 
 
 class JointBaseline(EpochClassifier):
@@ -56,8 +57,12 @@ class JointBaseline(EpochClassifier):
         )
 
 
-class BaselineProblem(JointProblem):
-    """A problem with the graphs and the loss that most methods have."""
+class BaselineProblem(JointProblem, Generic[E]):
+    """A problem that reads the parameters of its method, with what most have."""
+
+    def __init__(self, task: Task, method: E) -> None:
+        super().__init__(task)
+        self.method = method
 
     @cached_property
     def given(self) -> Propagation:
@@ -67,6 +72,15 @@ class BaselineProblem(JointProblem):
     def weighted(self, pattern: Pattern, weights: Tensor) -> Propagation:
         """A weighted graph in its vanilla propagation, differentiable."""
         return Propagation(pattern, self.task.backbone.normalise(pattern, weights))
+
+    @cached_property
+    def all_pairs(self) -> CompletePattern:
+        """Every pair of nodes, and every node with itself."""
+        return CompletePattern(self.task.num_nodes, self.task.device)
+
+    def weighted_pairs(self, matrix: Tensor) -> Propagation:
+        """The same of a dense graph ``[nodes, nodes]``, loops included."""
+        return self.weighted(self.all_pairs, self.all_pairs.values(matrix))
 
     def unweighted(self, edge_index: Tensor) -> Propagation:
         """Other edges ``[2, edges]`` in their vanilla propagation."""
@@ -83,11 +97,9 @@ class BaselineProblem(JointProblem):
 
 
 def new_network(task: Task, site: int, kind: Callable[..., M], *sizes: Any) -> M:
-    """Make a network that is trained with the backbone, its weights drawn by the seed.
-
-    Not by the seed itself, from which the backbone drew its weights.
-    """
+    """Make a network to train with the backbone, its weights drawn by the seed."""
     with torch.random.fork_rng(devices=[]):
+        # Not the seed itself, from which the backbone drew its weights.
         torch.manual_seed(Noise(task.seed, 0).keys(site)[0])
         return kind(*sizes).to(task.device, task.dtype)
 

@@ -31,7 +31,7 @@ from gsebo.methods.outcome import Outcome
 from gsebo.methods.parameters import Rate, Samples, Steps
 from gsebo.methods.schedule import EpochClassifier
 from gsebo.schema import Count
-from gsebo.sparse import CompletePattern, Noise, uniform
+from gsebo.sparse import Noise, uniform
 from gsebo.structure.candidates import nearest_neighbours
 from gsebo.training import Member, Task
 
@@ -154,7 +154,7 @@ def divergence_of_sample(
 
 
 @final
-class VGCNProblem(BaselineProblem):
+class VGCNProblem(BaselineProblem[VGCN]):
     """The evidence lower bound of the training labels, by importance weighting.
 
         -mean over training nodes i of log mean over samples s of
@@ -168,16 +168,15 @@ class VGCNProblem(BaselineProblem):
     def __init__(
         self, task: Task, method: VGCN, pairs: PairMatrix, prior: BinaryConcrete
     ) -> None:
-        super().__init__(task)
-        self._method, self._pairs, self._prior = method, pairs, prior
+        super().__init__(task, method)
+        self._pairs, self._prior = pairs, prior
         self._share = method.beta / task.inner_nodes.numel()
-        self._pattern = CompletePattern(task.num_nodes, task.device)
 
     def initial_outer(self) -> Tree:
         return {_LOGITS: self._prior.logits.clone()}
 
     def loss(self, weights: Tree, outer: Tree, step: int) -> Tensor:
-        posterior, samples = self._posterior(outer), self._method.samples
+        posterior, samples = self._posterior(outer), self.method.samples
         nodes = self.inner_nodes
         terms = []
         for number in range(samples):
@@ -198,7 +197,7 @@ class VGCNProblem(BaselineProblem):
         """Graphs drawn with the same noise in every evaluation."""
         posterior, noise = self._posterior(outer), Noise(self.task.seed, 0)
         members = []
-        for number in range(self._method.test_samples):
+        for number in range(self.method.test_samples):
             b = self._draw(posterior, noise, _TEST_SITE + number)
             pattern, strengths = self._relaxed(b)
             noticed = strengths.masked_fill_(strengths < _NEGLIGIBLE, 0)
@@ -206,7 +205,7 @@ class VGCNProblem(BaselineProblem):
         return members
 
     def _posterior(self, outer: Tree) -> BinaryConcrete:
-        return BinaryConcrete(outer[_LOGITS], self._method.posterior_temperature)
+        return BinaryConcrete(outer[_LOGITS], self.method.posterior_temperature)
 
     def _draw(self, posterior: BinaryConcrete, noise: Noise, site: int) -> Tensor:
         logits = posterior.logits
@@ -214,8 +213,7 @@ class VGCNProblem(BaselineProblem):
 
     def _relaxed(self, b: Tensor) -> Propagation:
         """The relaxed graph of a draw, with self-loops and normalised."""
-        weights = self._pairs.symmetric(torch.sigmoid(b), diagonal=1.0)
-        return self.weighted(self._pattern, self._pattern.values(weights))
+        return self.weighted_pairs(self._pairs.symmetric(b.sigmoid(), diagonal=1.0))
 
 
 def _half_of_validation_trained_on(data: Graph) -> Graph:

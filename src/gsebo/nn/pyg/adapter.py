@@ -259,8 +259,7 @@ class PyGBackbone(Backbone):
                 f"{self._name} given with strengths that depend on each layer's input; "
                 "expected one of the networks of gsebo, such as 'gcn'."
             )
-        x = _dense_features(features)
-        edge_index = _edge_index(pattern)
+        x, edge_index = _dense_features(features), _edge_index(pattern)
         self._set_training(noise is not None)
         with _seeded(noise or _EVALUATION, x.device):
             if strengths is None:
