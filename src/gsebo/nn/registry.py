@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+Options = Mapping[str, Any]
 _VARIADIC = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
@@ -32,7 +34,7 @@ class BackboneInfo:
     place: "str | Callable[..., Backbone]"
     description: str
     paper: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Options = field(default_factory=dict)
 
 
 BACKBONES: dict[str, BackboneInfo] = {
@@ -81,7 +83,7 @@ def make_backbone(
     out_channels: int,
     num_layers: int,
     dropout: float,
-    options: Mapping[str, Any] | None = None,
+    options: Options | None = None,
 ) -> "Backbone":
     """Build a backbone; the caller has set torch's seed.
 
@@ -138,15 +140,17 @@ def make_backbone(
 
 def construct(
     build: Callable[..., T],
-    sizes: Mapping[str, Any],
-    options: Mapping[str, Any],
-    fixed: Mapping[str, Any] = MappingProxyType({}),
+    sizes: Options,
+    options: Options,
+    fixed: Options = MappingProxyType({}),
 ) -> T:
     """Call ``build`` with those of ``sizes`` that it takes, and all ``options``.
 
     Those that are fixed cannot be given.
     """
     name = getattr(build, "__name__", str(build))
+    if isinstance(build, partial):
+        fixed, name = {**build.keywords, **fixed}, build.func.__name__
     parameters = inspect.signature(build).parameters
     takes = {key: each for key, each in parameters.items() if key not in fixed}
     named = {key: each for key, each in takes.items() if each.kind not in _VARIADIC}
@@ -174,7 +178,7 @@ def construct(
         raise InvalidInput(f"{name} could not be built: {error}") from error
 
 
-def no_options(module: "nn.Module", options: Mapping[str, Any]) -> None:
+def no_options(module: "nn.Module", options: Options) -> None:
     """Refuse options for what is built already."""
     if options:
         raise InvalidInput(

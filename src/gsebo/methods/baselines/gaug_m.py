@@ -250,17 +250,12 @@ class GraphEncoder(nn.Module):
     """Embeds the nodes of a graph, so that products of two rows tell links."""
 
     def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        out_channels: int,
-        *,
-        variational: bool,
+        self, in_channels: int, hidden: int, out_channels: int, *, variational: bool
     ) -> None:
         super().__init__()
-        self.first = glorot(in_channels, hidden_channels)
-        self.mean = glorot(hidden_channels, out_channels)
-        self.deviation = glorot(hidden_channels, out_channels) if variational else None
+        self.first = glorot(in_channels, hidden)
+        self.mean = glorot(hidden, out_channels)
+        self.deviation = glorot(hidden, out_channels) if variational else None
 
     def forward(self, features: Features, normalised: Propagation) -> Embedding:
         """Embed the nodes; ``normalised`` is Â."""

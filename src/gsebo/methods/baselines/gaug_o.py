@@ -104,12 +104,10 @@ def warm(step: int, steps: int, width: float) -> float:
 class EdgePredictor(nn.Module):
     """Embeddings of the nodes whose products say which pairs are edges."""
 
-    def __init__(
-        self, in_channels: int, hidden_channels: int, out_channels: int
-    ) -> None:
+    def __init__(self, in_channels: int, hidden: int, out_channels: int) -> None:
         super().__init__()
-        self.first = glorot(in_channels, hidden_channels)
-        self.second = glorot(hidden_channels, out_channels)
+        self.first = glorot(in_channels, hidden)
+        self.second = glorot(hidden, out_channels)
 
     def forward(self, features: Features, normalised: Propagation) -> Tensor:
         """Return Z, ``[nodes, out_channels]``."""

@@ -277,5 +277,6 @@ class LDSProblem(BaselineProblem[LDS]):
 
     def _drawn(self, outer: Tree, noise: Noise, site: int) -> Propagation:
         """A graph with self-loops in its vanilla propagation, differentiable."""
-        drawn = self._graphs.sample(outer[_PROBABILITY], noise, site)
-        return self.weighted_pairs(drawn)
+        return self.weighted_pairs(
+            self._graphs.sample(outer[_PROBABILITY], noise, site)
+        )

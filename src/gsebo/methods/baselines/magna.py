@@ -15,6 +15,7 @@ from gsebo.bilevel import clipped, make_optimizer, scheduled
 from gsebo.errors import InvalidInput
 from gsebo.graph import Graph
 from gsebo.methods.base import Run
+from gsebo.methods.baselines.pairs import dense_features
 from gsebo.methods.outcome import Outcome
 from gsebo.methods.parameters import Rate, ShareBelowOne, Steps, Width
 from gsebo.methods.schedule import EpochClassifier, train_on_fixed_structure
@@ -266,11 +267,7 @@ class MAGNABlock(nn.Module):
             message, pattern, strength, dropped, noise, site + 3
         )
         mixed = dropout(mixed @ self.output, self.dropout, noise, site)
-        if self.residual is not None:
-            around = h @ self.residual
-        else:
-            around = h.to_dense() if isinstance(h, SparseFeatures) else h
-        r = mixed + around
+        r = mixed + (dense_features(h) if self.residual is None else h @ self.residual)
         deep: Tensor = self.feed_forward(self.norm(r), noise, site + 1)
         return r + dropout(deep, self.dropout, noise, site + 2)
 

@@ -10,7 +10,7 @@ from torch.nn.functional import softshrink
 from gsebo.bilevel import Optimizer, Tree, make_optimizer
 from gsebo.graph import Graph
 from gsebo.methods.baselines.pairs import dense_features, gram_matrix
-from gsebo.methods.baselines.shared import BaselineProblem, JointBaseline
+from gsebo.methods.baselines.shared import BaselineProblem, JointBaseline, both_ways
 from gsebo.methods.parameters import Rate, Steps
 from gsebo.schema import Count
 from gsebo.sparse import Noise
@@ -114,9 +114,8 @@ class ProGNNProblem(BaselineProblem[ProGNN]):
         self._loops = torch.eye(task.num_nodes, dtype=task.dtype, device=task.device)
         # 1 where an edge is, in whichever direction.
         self._undirected = torch.zeros_like(self._loops)
-        source, target = task.graph.graph.edge_index.to(task.device)
-        self._undirected[source, target] = 1
-        self._undirected[target, source] = 1
+        edges = both_ways(task.graph.graph.edge_index.to(task.device))
+        self._undirected[edges[0], edges[1]] = 1
 
     def initial_outer(self) -> Tree:
         return {_ADJACENCY: self._undirected.clone()}

@@ -194,8 +194,7 @@ class EdgeNetworks(nn.Module):
 
 def _he(rows: int, columns: int) -> nn.Parameter:
     """He-normal initial weights (fan-in ``rows``)."""
-    weight = torch.empty(columns, rows)
-    nn.init.kaiming_normal_(weight, nonlinearity="relu")
+    weight = nn.init.kaiming_normal_(torch.empty(columns, rows), nonlinearity="relu")
     return nn.Parameter(weight.T.contiguous())
 
 

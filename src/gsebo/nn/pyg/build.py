@@ -1,11 +1,11 @@
 """PyG models from a name, a class or an instance."""
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from copy import deepcopy
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, final
+from typing import final
 
 import torch
 import torch_geometric.nn as pyg
@@ -13,13 +13,11 @@ from torch import Tensor, nn
 
 from gsebo.errors import InvalidInput
 from gsebo.lookup import normalise
-from gsebo.nn.registry import construct, no_options
+from gsebo.nn.registry import Options, construct, no_options
 
 
 def build_pyg_module(
-    spec: str | type[nn.Module] | nn.Module,
-    sizes: Mapping[str, Any],
-    options: Mapping[str, Any],
+    spec: str | type[nn.Module] | nn.Module, sizes: Options, options: Options
 ) -> nn.Module:
     """Build a module that is called as ``module(x, edge_index)``.
 
@@ -57,12 +55,7 @@ class ConvStack(nn.Module):
     that needs a network, such as GIN, is given Linear-ReLU-Linear.
     """
 
-    def __init__(
-        self,
-        conv: type[nn.Module],
-        sizes: Mapping[str, Any],
-        options: Mapping[str, Any],
-    ) -> None:
+    def __init__(self, conv: type[nn.Module], sizes: Options, options: Options) -> None:
         super().__init__()
         takes = inspect.signature(conv).parameters
         concat = "heads" in takes and "concat" in takes and options.get("concat", True)
@@ -85,10 +78,7 @@ class ConvStack(nn.Module):
 
 
 def _convolution(
-    conv: type[nn.Module],
-    in_channels: int,
-    out_channels: int,
-    options: Mapping[str, Any],
+    conv: type[nn.Module], in_channels: int, out_channels: int, options: Options
 ) -> nn.Module:
     takes = inspect.signature(conv).parameters
     if "in_channels" in takes and "out_channels" in takes:
