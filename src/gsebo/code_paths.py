@@ -13,6 +13,7 @@ import platform
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 from gsebo.errors import InvalidInput, escaped
@@ -95,9 +96,8 @@ def set_reproducible() -> None:
         require_code_paths()
     except InvalidInput:
         for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
+            os.environ.pop(name, None)
+            if value is not None:
                 os.environ[name] = value
         raise
 
@@ -186,19 +186,14 @@ def _decided_waiting() -> str:
 @cache
 def _cpuinfo() -> Mapping[str, str]:
     """What Linux says of the first core; nothing elsewhere."""
-    found: dict[str, str] = {}
     if not sys.platform.startswith("linux"):
-        return found
+        return {}
     try:
         with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                name, _, value = line.partition(":")
-                if not name.strip():
-                    break
-                found[name.strip()] = value.strip()
+            pairs = (line.partition(":") for line in takewhile(str.strip, lines))
+            return {name.strip(): value.strip() for name, _, value in pairs}
     except OSError:
-        pass
-    return found
+        return {}
 
 
 def _flags() -> frozenset[str]:

@@ -138,7 +138,11 @@ def read_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], Any]:
         with safe_open(path, framework="pt") as file:
             about = file.metadata() or {}
             text, found = about[_JSON_KEY], about.get(_CHECKSUM_KEY)
-            tensors = {name: _read_one(file, name) for name in file.keys()}  # noqa: SIM118
+            tensors: dict[str, Tensor] = {}
+            for name in file.keys():  # noqa: SIM118
+                if (kind := file.get_slice(name).get_dtype()) not in _KINDS:
+                    raise ValueError(f"numbers of type {kind}")
+                tensors[name] = file.get_tensor(name)
         if found is None:
             raise ValueError("it has no checksum, as older versions wrote it")
         if found != _checksum_of(tensors, text):
@@ -202,14 +206,6 @@ def check_tensors(
 
 def _form(tensor: Tensor | Form) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
-
-
-def _read_one(file: Any, name: str) -> Tensor:
-    kind = file.get_slice(name).get_dtype()
-    if kind not in _KINDS:
-        raise ValueError(f"numbers of type {kind}")
-    tensor: Tensor = file.get_tensor(name)
-    return tensor
 
 
 def _checksum_of(tensors: dict[str, Tensor], text: str) -> str:

@@ -6,12 +6,12 @@ needs none of it.
 
 import ast
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections import UserDict
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ def imported(place: Any) -> Any:
     return getattr(import_module(module), name)
 
 
-class Registry(MutableMapping[str, T], Generic[T]):
+class Registry(UserDict[str, T]):
     """Things by name, each imported when it is asked for if it is ``"MODULE:NAME"``.
 
     >>> rounding = Registry({"down": "math:floor"})
@@ -69,32 +69,24 @@ class Registry(MutableMapping[str, T], Generic[T]):
     (['down', 'up'], 3)
     """
 
+    data: dict[str, Any]
+
     def __init__(self, places: dict[str, str | T]) -> None:
-        self._places = dict(places)
+        self.data = dict(places)
 
     def __getitem__(self, name: str) -> T:
-        thing: T = imported(self._places[name])
+        thing: T = imported(self.data[name])
         return thing
 
     def __setitem__(self, name: str, place: str | T) -> None:
-        self._places[name] = place
-
-    def __delitem__(self, name: str) -> None:
-        del self._places[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
+        self.data[name] = place
 
     def summary(self, name: str) -> str:
         """First line of a thing's docstring, read from its source."""
-        place = self._places[name]
+        place = self.data[name]
         text = place.__doc__
         if isinstance(place, str):
-            module, _, own = place.partition(":")
-            text = ast.get_docstring(definition(module, own))
+            text = ast.get_docstring(definition(*place.split(":")))
         return (text or "").strip().partition("\n")[0]
 
 

@@ -36,10 +36,9 @@ def own_name(kind: str, name: str, choices: Mapping[str, T]) -> str:
         expected = f"expected one of: {', '.join(choices)}."
         raise InvalidInput(f"{name!r} given as {kind}; {expected}")
     by_name = {normalise(key): key for key in choices}
-    wanted = normalise(name)
-    if wanted in by_name:
-        return by_name[wanted]
-    raise InvalidInput(unknown_name(kind, name, choices))
+    if (wanted := normalise(name)) not in by_name:
+        raise InvalidInput(unknown_name(kind, name, choices))
+    return by_name[wanted]
 
 
 def unknown_name(kind: str, name: str, choices: Mapping[str, T]) -> str:

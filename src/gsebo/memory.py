@@ -7,9 +7,6 @@ import torch
 
 from gsebo.errors import InvalidInput
 
-_MEMORY_INFO = Path("/proc/meminfo")
-_OWN_PAGES = Path("/proc/self/statm")
-_GIGABYTE = 1e9
 CPU = torch.device("cpu")
 
 
@@ -38,7 +35,7 @@ def in_words(size: int) -> str:
     >>> in_words(2_500_000_000), in_words(10**30)
     ('2.5 GB', '1e+21 GB')
     """
-    return f"{size / _GIGABYTE:{'.1f' if size < 10**15 else '.0e'}} GB"
+    return f"{size / 1e9:{'.1f' if size < 10**15 else '.0e'}} GB"
 
 
 def free_memory(device: torch.device = CPU) -> int | None:
@@ -48,13 +45,12 @@ def free_memory(device: torch.device = CPU) -> int | None:
         # What torch holds without using it is free as well.
         reserved = torch.cuda.memory_reserved(device)
         return free + reserved - torch.cuda.memory_allocated(device)
-    bounds = [each for each in (_of_the_machine(), _of_the_process()) if each]
-    return min(bounds) if bounds else None
+    return min(filter(None, (_of_the_machine(), _of_the_process())), default=None)
 
 
 def _of_the_machine() -> int | None:
-    if _MEMORY_INFO.is_file():
-        for line in _MEMORY_INFO.read_text("utf-8").splitlines():
+    if (info := Path("/proc/meminfo")).is_file():
+        for line in info.read_text("utf-8").splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     try:
@@ -71,7 +67,7 @@ def _of_the_process() -> int | None:
         limit, _ = resource.getrlimit(resource.RLIMIT_AS)
         if limit == resource.RLIM_INFINITY:
             return None
-        held = int(_OWN_PAGES.read_text("ascii").split()[0])
+        held = int(Path("/proc/self/statm").read_text("ascii").split()[0])
         return max(limit - held * resource.getpagesize(), 1)
     except (ImportError, OSError, ValueError):
         return None

@@ -9,14 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gsebo.errors import escaped_json
-from gsebo.report.tables.table import (
-    ColumnGroup,
-    Content,
-    Missing,
-    Sheet,
-    Table,
-    Value,
-)
+from gsebo.report.tables.table import Content, Missing, Sheet, Table, Value
 
 
 def formats(width: int) -> dict[str, Callable[[Sheet], str]]:
@@ -172,22 +165,17 @@ def as_markdown(sheet: Sheet) -> str:
     for table in sheet.tables:
         if table.title:
             parts.append(_MARKDOWN.bold(escape_markdown(table.title)))
-        headings = [heading for group in table.groups for heading in _headings(group)]
-        lines = [
-            [escape_markdown(heading) for heading in (*table.labels, *headings)],
-            *([*map(_MARKDOWN.write, (*r.labels, *r.contents))] for r in table.rows),
-        ]
-        first, *rest = (f"| {' | '.join(cells)} |" for cells in lines)
-        parts.append("\n".join([first, "|" + "---|" * len(lines[0]), *rest]))
+        headings = [*table.labels]
+        for group in table.groups:
+            # There is one line for headings only: the first of a group names it.
+            first, *others = group.columns
+            headings += [": ".join(filter(None, (group.title, first))), *others]
+        cells = [[escape_markdown(heading) for heading in headings]]
+        cells += [[*map(_MARKDOWN.write, r.labels + r.contents)] for r in table.rows]
+        first, *rest = (f"| {' | '.join(line)} |" for line in cells)
+        parts.append("\n".join([first, "|" + "---|" * len(headings), *rest]))
     parts.append("\n".join(escape_markdown(note) for note in sheet.notes))
     return "\n\n".join(parts)
-
-
-def _headings(group: ColumnGroup) -> Iterator[str]:
-    """There is one line for headings only: the first of a group names it."""
-    for number, column in enumerate(group.columns):
-        words = [] if number else [group.title]
-        yield ": ".join(filter(None, [*words, column]))
 
 
 _LATEX_SIGNS = str.maketrans(

@@ -144,16 +144,9 @@ def draw_svg(
 ) -> str:
     """Draw one panel.
 
-    An artist whose ``gid`` is ``data-KIND=NAME`` gets that attribute, which the page's
-    filter reads.
-
-    Args:
-        name: That no other panel of the page has.
-        title: What it shows, in words, for those who cannot see it.
-        paint: Draws into the axes.
-        height: In pixels of the panel's natural size.
-        width: The same.
-        margins: Room around the axes in such pixels, instead of the usual.
+    Its name is one that no other panel of the page has, its title for those who cannot
+    see it, and its sizes are natural ones in pixels. An artist whose ``gid`` is
+    ``data-KIND=NAME`` gets that attribute, which the page's filter reads.
     """
     room = _MARGINS | (margins or {})
     buffer = io.StringIO()

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from gsebo.experiments import Cell, Planned
 from gsebo.report.evidence import Evidence, outline
 from gsebo.report.figures.drawing import Drawing, Panel, Tags, draw_svg
-from gsebo.report.figures.series import level, method_style, points, ticks
+from gsebo.report.figures.series import method_style, points, ticks
 from gsebo.report.names import dataset_title, method_title, place_title
 
 # What a parameter was, in order, and whose cell has the results.
@@ -80,7 +80,10 @@ def _panel(evidence: Evidence, name: str, factor: str, here: FactorValues) -> Pa
         for cell in evidence.results:
             place = cell.dataset == dataset and cell.row in rows
             if cell.method == "vanilla" and place and (one := evidence.summary(cell)):
-                level(axes, one, method_style("vanilla"))
+                style = method_style("vanilla")
+                axes.axhline(one.mean, color=style.colour, linestyle=style.line)
+                ends = (one.mean - one.std, one.mean + one.std)
+                axes.axhspan(*ends, color=style.colour, alpha=0.12, linewidth=0)
         numbers = all(word.replace(".", "").isdigit() for word in words)
         for method in methods:
             at = [i for i, (_, cell) in enumerate(here) if cell.method == method]

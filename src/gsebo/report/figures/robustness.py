@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import NamedTuple
 
 from matplotlib.axes import Axes
 
@@ -12,13 +11,7 @@ from gsebo.experiments import Cell
 from gsebo.report.evidence import Evidence, Summary, measured_by, outline
 from gsebo.report.figures.drawing import Drawing, Panel, Tags, draw_svg
 from gsebo.report.figures.series import PAPER, LineStyle, method_style, points, ticks
-from gsebo.report.names import (
-    backbone_title,
-    gain_place,
-    method_title,
-    place_title,
-    published_gain,
-)
+from gsebo.report.names import gain_place, method_title, place_title, published_gain
 from gsebo.report.tables.entry import entries
 
 # How far lines are moved apart.
@@ -27,16 +20,14 @@ _DODGE = 0.07
 _NO_EDGES = "mlp"
 
 
-class _Line(NamedTuple):
-    label: str
-    style: LineStyle
-    method: str
+# Label, style and method of a series.
+_Line = tuple[str, LineStyle, str]
 
 
 def _line(method: str, beside: bool = False) -> _Line:
     title = method_title(method)
-    label = f"{backbone_title(_NO_EDGES)}, {title}" if beside else title
-    return _Line(label, method_style(_NO_EDGES if beside else method), method)
+    label = f"MLP, {title}" if beside else title
+    return label, method_style(_NO_EDGES if beside else method), method
 
 
 def robustness(evidence: Evidence) -> Drawing | None:
@@ -93,7 +84,7 @@ def robustness_extended(evidence: Evidence) -> Drawing | None:
         == cell.setting
     }
     for number, line in enumerate(dict.fromkeys(lines.values())):
-        figure.add_line(str(number), line.label, line.style, line.method)
+        figure.add_line(str(number), *line)
     planned = evidence.plan.cells()
     own = [row for row in plan.rows if row != _NO_EDGES] or [_NO_EDGES]
     for dataset, row in product(plan.datasets, own):
@@ -132,20 +123,20 @@ def _panel(
         return None
 
     def paint(axes: Axes) -> None:
-        for number, (line, summaries) in enumerate(found.items()):
+        for number, ((_, style, method), summaries) in enumerate(found.items()):
             shift = _DODGE * (number - (len(found) - 1) / 2)
             at = [place + shift for place in range(len(levels))]
-            points(axes, at, summaries, line.style, line.method)
+            points(axes, at, summaries, style, method)
         unit = ", %" if NOISE_KINDS[kind].in_percent else " added"
         words = f"{NOISE_KINDS[kind].words}{unit}"
         ticks(axes, list(map(short_count, levels)), words)
 
     title = (
-        f"Test accuracy of {joint.join(line.label for line in found)} with "
+        f"Test accuracy of {joint.join(label for label, *_ in found)} with "
         f"{place_title(rows[0], dataset, ' on ')} against {measured_by(kind)}"
     )
     name = "-".join(filter(None, (evidence.recipe.name, prefix, rows[0], dataset)))
-    methods = tuple(dict.fromkeys(line.method for line in found))
+    methods = tuple(dict.fromkeys(method for *_, method in found))
     tags = Tags(methods, rows[:1], (dataset,))
     return Panel(draw_svg(name, title, paint, height=230), tags, "test accuracy, %")
 

@@ -118,13 +118,6 @@ def points(
     _tag((line, *caps, *bars), method)
 
 
-def level(axes: Axes, summary: Summary, style: LineStyle) -> None:
-    """Draw a mean as a line across, in a band of one standard deviation."""
-    axes.axhline(summary.mean, color=style.colour, linestyle=style.line)
-    low, high = summary.mean - summary.std, summary.mean + summary.std
-    axes.axhspan(low, high, color=style.colour, alpha=0.12, linewidth=0)
-
-
 def _tag(artists: Iterable[Artist | None], method: str | None) -> None:
     for artist in artists:
         if artist is not None and method is not None:

@@ -14,11 +14,6 @@ from gsebo.report.figures.robustness import short_count
 from gsebo.report.figures.series import EDGES, points
 from gsebo.report.names import place_title
 
-_WORDS = {
-    "within": "edges within classes",
-    "between": "edges between classes",
-    "false": "false edges",
-}
 _Groups = dict[str, PooledEdges]
 
 
@@ -45,7 +40,8 @@ def strengths(evidence: Evidence) -> Drawing | None:
             figure.absent.append(f"{place_title(cell.row, cell.dataset)}{noise}")
     for group, style in EDGES.items():
         if any(group in found for found in known.values()):
-            figure.add_line(group, _WORDS[group], style)
+            words = "false edges" if group == "false" else f"edges {group} classes"
+            figure.add_line(group, words, style)
     counts = {0: "without"}
     if most := max(plan.false_edges):
         counts[most] = f"with {most}"

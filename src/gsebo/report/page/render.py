@@ -7,6 +7,7 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from gsebo.report.evidence import Outline
 from gsebo.report.figures.drawing import Tags
 from gsebo.report.names import backbone_title, dataset_title, method_title
 
@@ -77,3 +78,15 @@ def _tags(tags: Tags) -> Markup:
         for kind, names in kinds
         if names
     )
+
+
+def filter_choices(plans: list[Outline]) -> dict[str, tuple[str, dict[str, str]]]:
+    """What the filter can choose, by the kind: its heading, and titles by name."""
+    datasets = {name: dataset_title(name) for plan in plans for name in plan.datasets}
+    networks = {name: backbone_title(name) for plan in plans for name in plan.rows}
+    methods = {name: method_title(name) for plan in plans for name in plan.methods}
+    return {
+        "dataset": ("Dataset", datasets),
+        "backbone": ("Network", networks),
+        "method": ("Method", methods),
+    }

@@ -17,14 +17,8 @@ from gsebo.report.evidence import (
 )
 from gsebo.report.figures import FIGURES
 from gsebo.report.figures.drawing import Drawing
-from gsebo.report.names import (
-    backbone_title,
-    dataset_title,
-    gain_place,
-    method_title,
-    published_gain,
-)
-from gsebo.report.page.render import render
+from gsebo.report.names import backbone_title, gain_place, published_gain
+from gsebo.report.page.render import filter_choices, render
 from gsebo.report.page.tables import CellTrials, PageTable, page_table, trial_list
 from gsebo.report.tables.accuracy import accuracy_sheet
 from gsebo.report.tables.choices import choices_sheet
@@ -97,7 +91,7 @@ def build_page(store: Store, recipes: Iterable[ExperimentRecipe] | None = None) 
         sections=sections,
         provenance=_provenance(stored.values()),
         findings=_findings(known),
-        choices=_filter([one.plan for one in sections if one.stored]),
+        choices=filter_choices([one.plan for one in sections if one.stored]),
     )
     return Page(html, sections)
 
@@ -152,18 +146,6 @@ def _provenance(results: Iterable[Result]) -> dict[str, object]:
         # Of equally many the order of the alphabet, not that of the files.
         "devices": dict(Counter(sorted(one.device for one in known)).most_common()),
         "versions": {name: sorted(found) for name, found in versions.items()},
-    }
-
-
-def _filter(plans: list[Outline]) -> dict[str, tuple[str, dict[str, str]]]:
-    """What can be chosen, by the kind: its heading, and titles by name."""
-    datasets = {name: dataset_title(name) for plan in plans for name in plan.datasets}
-    networks = {name: backbone_title(name) for plan in plans for name in plan.rows}
-    methods = {name: method_title(name) for plan in plans for name in plan.methods}
-    return {
-        "dataset": ("Dataset", datasets),
-        "backbone": ("Network", networks),
-        "method": ("Method", methods),
     }
 
 
@@ -272,10 +254,7 @@ def _percent(number: float) -> str:
 def _of_gsebo(
     evidence: Evidence, beside: str = "vanilla"
 ) -> list[tuple[Entry, Entry | None]]:
-    """Entries of GSEBO that are stored, without those of another setting.
-
-    Beside each, that of another method in the same place.
-    """
+    """Stored entries of GSEBO without a setting, and another method's beside each."""
     found = entries(evidence)
     return [
         (entry, found.get(replace(cell, method=beside)))

@@ -63,15 +63,11 @@ def ranges(numbers: Iterable[int]) -> str:
     >>> ranges([0, 1, 2, 5, 7, 8])
     '0-2, 5, 7-8'
     """
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ", ".join(
-        str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs
-    )
+    words = []
+    for _, run in groupby(enumerate(sorted(numbers)), key=lambda one: one[1] - one[0]):
+        first, *others = (number for _, number in run)
+        words.append(f"{first}-{others[-1]}" if others else str(first))
+    return ", ".join(words)
 
 
 def _chosen(evidence: Evidence, cell: Cell) -> str:

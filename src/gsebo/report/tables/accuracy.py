@@ -38,15 +38,8 @@ def accuracy_sheet(evidence: Evidence, *, brackets: bool = False) -> Sheet:
 
     Columns are datasets; where cells differ by their noise there is a table for each
     dataset and kind of noise, and columns are levels of it. What became of the edges
-    follows where the recipe is about them, and curves where they are stored.
-
-    Args:
-        evidence: What is stored.
-        brackets: Whether the paper's mean stands in brackets behind ours, instead of
-            columns of its own.
-
-    Raises:
-        InvalidInput: The recipe has no cells.
+    follows where the recipe is about them, and curves where they are stored. The
+    paper's mean has columns of its own, or stands in brackets behind ours.
     """
     recipe, found = evidence.recipe, entries(evidence)
     if not found:
@@ -237,16 +230,13 @@ _COLUMNS = {
 
 def curve_table(evidence: Evidence) -> Table | None:
     """Mean and spread over seeds at a few places; ``None`` where no curve is stored."""
-    longest = max(
-        (
-            int(one.curves["inner_steps"][-1])
-            for results in evidence.results.values()
-            for one in results.values()
-            if one.curves
-        ),
-        default=0,
-    )
-    if not longest:
+    ends = [
+        one.curves["inner_steps"][-1]
+        for results in evidence.results.values()
+        for one in results.values()
+        if one.curves
+    ]
+    if not (longest := int(max(ends, default=0))):
         return None
     headings = tuple(_COLUMNS.values())
     steps = [round(longest * place) for place in _PLACES]
