@@ -192,9 +192,11 @@ class EntryTable:
         wanted = self.columns if names is None else names
         return {name: self.columns[name] for name in wanted}
 
-    def opened(self, path: Path, name: str) -> NDArray[Any]:
-        """A column in a file, mapped; raises if the file holds something else."""
-        return open_array(path, self.kind, (*self.columns[name], self.total))
+    def saved(self, folder: Path, name: str, piece: slice) -> NDArray[Any]:
+        """A piece of a column in a folder; raises if something else lies there."""
+        # Opened anew each time: what was read no longer counts as memory.
+        shape = (*self.columns[name], self.total)
+        return open_array(_column_file(folder, name), self.kind, shape)[..., piece]
 
     @property
     def kind(self) -> np.dtype:
@@ -398,9 +400,7 @@ def check_table(
                 f"{path} is damaged: its checksum is another one; expected {_WHAT}"
             )
         for own in _chunks(table.total):
-            # Opened anew each time: what was read no longer counts as memory.
-            values = table.opened(path, name)[..., own]
-            if not np.isfinite(values).all():
+            if not np.isfinite(table.saved(folder, name, own)).all():
                 raise InvalidInput(f"{path} is not all finite; expected {_WHAT}")
 
 
@@ -410,12 +410,10 @@ def load_table(table: EntryTable, folder: Path) -> None:
     All processes of the group take part, and only the first one reads.
     """
     for name in table.columns:
-        path = _column_file(folder, name)
         for own in _chunks(table.total):
             parts = []
             if table.group.is_first:
-                # Opened anew each time: what was read no longer counts as memory.
-                values = table.opened(path, name)[..., own].copy()
+                values = table.saved(folder, name, own).copy()
                 ids = torch.arange(own.start, own.stop)
                 parts = [Entries(ids, {name: torch.from_numpy(values)})]
             table.write(*table.gathered(parts, [name]))
