@@ -47,7 +47,8 @@ def in_memory(data: Data) -> dict[str, GraphClassifier]:
 
 
 def strengths(model: GraphClassifier, folder: GraphFolder) -> Tensor:
-    pieces = model.model_.edge_strengths(folder, memory=20_000)
+    chunked = model.model_.in_chunks(folder, memory=20_000)
+    pieces = model.model_.edge_strengths(*chunked)
     return torch.cat([piece.strength for piece in pieces], dim=-1)
 
 

@@ -71,12 +71,11 @@ def inferred(
     """Predict all nodes of a graph; write what was asked for, and say how right."""
     begun = time.perf_counter()
     arrays, files = folder.arrays(), ScratchFolder()
-    limits = outputs.memory, files.path
+    graph, strengths = model.in_chunks(folder, outputs.memory, files.path)
     shape = arrays.num_nodes, model.num_classes
     path = files.path / "probability.npy"
     kind = np.float64 if arrays.dtype.itemsize == 8 else np.float32
     with open_output(path, shape, kind) as probability:
-        graph, strengths = model.in_chunks(folder, *limits)
         graph.probabilities(model.backbone, strengths, out=probability)
     probability = np.load(path, mmap_mode="r", allow_pickle=False)
     result = _accuracies(arrays, probability)
@@ -84,7 +83,7 @@ def inferred(
         write_columns(place, _predictions(probability, place.suffix == ".npy"))
         messages.note(f"The predictions are in {place}.")
     if (place := outputs.strengths) is not None:
-        pieces = model.edge_strengths(folder, *limits)
+        pieces = model.edge_strengths(graph, strengths)
         found = (one.strength for one in pieces)
         means = (one if one.dim() == 1 else one.mean(0) for one in found)
         write_columns(place, ({"strength": one.numpy()} for one in means))

@@ -109,7 +109,7 @@ class ModelEdges(NamedTuple):
         folder = GraphFolder.open(graph)
         arrays = folder.arrays()
         return cls(
-            lambda: fitted.model_.edge_strengths(folder),
+            lambda: fitted.model_.edge_strengths(*fitted.model_.in_chunks(folder)),
             arrays.y,
             True,
             arrays.num_nodes,

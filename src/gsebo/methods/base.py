@@ -88,19 +88,15 @@ class Run:
 
     def stage(self, number: int) -> "Run":
         """The same run in one of several trainings, each with its own checkpoint."""
-        return replace(
-            self, checkpoint=self.checkpoint and self.checkpoint.stage(number)
-        )
+        checkpoint = self.checkpoint and self.checkpoint.stage(number)
+        return replace(self, checkpoint=checkpoint)
 
     def watched_by(self, watcher: Watcher | None) -> "Run":
         """The same run with another watcher, and without a checkpoint."""
         return replace(self, checkpoint=None, watcher=watcher)
 
     def fingerprint(self) -> str:
-        """Hash what the fit depends on; only worth computing for a checkpoint.
-
-        Labels that it may not read are left out.
-        """
+        """Hash what the fit depends on and may read, for a checkpoint."""
         if self.checkpoint is None:
             return ""
         data, parameters = self.data, self.estimator.get_params(deep=False)
@@ -110,12 +106,11 @@ class Run:
             parameters.pop(name, None)
         said = [type(self.estimator).__name__, parameters]
         text = json.dumps(said, sort_keys=True, default=_describe)
-        digest = hashlib.sha256(text.encode())
         if isinstance(data, GraphFolder):
             named = sorted(data.manifest.arrays.items())
-            parts = (f"{name}:{entry.sha256}" for name, entry in named)
-            digest.update("\n".join(parts).encode())
-            return digest.hexdigest()
+            text += "\n".join(f"{name}:{entry.sha256}" for name, entry in named)
+            return hashlib.sha256(text.encode()).hexdigest()
+        digest = hashlib.sha256(text.encode())
         labelled = data.train_mask | data.val_mask
         tensors = (data.edge_index, data.train_mask, data.val_mask, data.y[labelled])
         for tensor in (*_numbers(data.x), *tensors):
@@ -123,35 +118,6 @@ class Run:
             flat = tensor.detach().cpu().contiguous().view(torch.uint8).numpy()
             digest.update(flat.data)
         return digest.hexdigest()
-
-
-def scored_nodes(data: Graph, mask: str | Tensor) -> Tensor:
-    """Return the mask called ``mask``, or itself, as bool ``[nodes]`` on the CPU.
-
-    Raises:
-        InvalidInput: It is no such mask, holds no node, or the graph has no labels.
-    """
-    chosen, num_nodes = mask, int(data.num_nodes)
-    if isinstance(mask, str):
-        require_choice("mask", mask, ("test", "val", "train"))
-        chosen = data.get(f"{mask}_mask")
-        if chosen is None:
-            raise InvalidInput(
-                f"the graph has no {mask}_mask; expected one to score on."
-            )
-    if not isinstance(chosen, Tensor) or chosen.dtype != torch.bool:
-        raise InvalidInput(
-            f"mask={mask!r} given; expected 'test', 'val', 'train' or a bool tensor."
-        )
-    for name, tensor in (("mask", chosen), ("y", data.y)):
-        shape = None if tensor is None else list(tensor.shape)
-        if shape != [num_nodes]:
-            raise InvalidInput(
-                f"{name} has shape {shape}; expected [{num_nodes}], one for each node."
-            )
-    if not bool(chosen.any()):
-        raise InvalidInput("the mask holds no node; expected at least one to score.")
-    return chosen.cpu()
 
 
 def _require_shareable(estimator: SklearnEstimator) -> None:
@@ -337,8 +303,11 @@ class GraphClassifier(SklearnEstimator, ABC):
             Run(self, data, seed + number, device, checkpoint, watcher)
             for number in range(replicas)
         ]
+        # Every label that a fit may not know is hidden, so that no code can read it.
+        visible = copy.copy(data)
+        visible.y = torch.where(data.train_mask | data.val_mask, data.y, -1)
         nodes = NodeKeys.of(data)
-        trained = self._train(_without_test_labels(data), runs)
+        trained = self._train(visible, runs)
         shown = given_back(data, given)
         self._store(trained[0], runs[0], nodes, shown)
         for run, result in zip(runs[1:], trained[1:], strict=True):
@@ -355,10 +324,9 @@ class GraphClassifier(SklearnEstimator, ABC):
     def _require_room(
         self, data: Graph | GraphFolder, replicas: int, device: torch.device
     ) -> None:
-        """Raise if the least that the fits have to hold is more than there is.
+        """Raise if what fits take at any rate is more than there is.
 
-        What a fit takes is known when its network has been laid over the graph; here it
-        is what it takes at any rate, before the first of its networks is made.
+        All that they take is known when networks have been laid over the graph.
         """
         numbers, item, network = 0, 4, self.network()
         if isinstance(data, GraphFolder):
@@ -367,11 +335,8 @@ class GraphClassifier(SklearnEstimator, ABC):
             columns = data.x.shape[1] if "x" in data and data.x is not None else 1
             item = 8 if columns > 1 and data.x.dtype == torch.float64 else 4
             classes = num_classes(data)
-            numbers = data.num_nodes * classes
-            if not self.on_batches:
-                numbers += (
-                    data.num_nodes * network.hidden_channels * (network.num_layers - 1)
-                )
+            hidden = network.hidden_channels * (network.num_layers - 1)
+            numbers = data.num_nodes * (classes + hidden * (not self.on_batches))
         weights = network.count_weights(columns, classes or 1) or 0
         optimizer = make_optimizer(self.inner_optimizer, self.inner_lr)
         moments = len(optimizer.init({"weights": torch.zeros(1)}).slots)
@@ -408,10 +373,7 @@ class GraphClassifier(SklearnEstimator, ABC):
     def tell(self, choice: Choice | None, probability: Tensor, shown: Any) -> None:
         """Set what follows from ``model_``, after a fit or from files.
 
-        Args:
-            choice: What was decided on the way, where the method chooses.
-            probability: Class probabilities on the graph of the fit, if it is held.
-            shown: That graph, as the user knows it.
+        Where that holds its graph, with predictions and what the user sees of it.
         """
         model, self.num_classes_ = self.model_, self.model_.num_classes
         self.replicas_ = [self]
@@ -473,8 +435,31 @@ class GraphClassifier(SklearnEstimator, ABC):
         """
         predicted = self.predict(data)
         graph = data.labels() if isinstance(data, GraphFolder) else as_graph(data)
-        chosen = scored_nodes(sized(graph), mask)
-        return float((predicted == graph.y.cpu())[chosen].double().mean())
+        graph, chosen = sized(graph), mask
+        if isinstance(mask, str):
+            require_choice("mask", mask, ("test", "val", "train"))
+            chosen = graph.get(f"{mask}_mask")
+            if chosen is None:
+                raise InvalidInput(
+                    f"the graph has no {mask}_mask; expected one to score on."
+                )
+        if not isinstance(chosen, Tensor) or chosen.dtype != torch.bool:
+            raise InvalidInput(
+                f"mask={mask!r} given; expected 'test', 'val', 'train' or a bool "
+                "tensor."
+            )
+        for name, tensor in (("mask", chosen), ("y", graph.y)):
+            shape = None if tensor is None else list(tensor.shape)
+            if shape != [len(predicted)]:
+                raise InvalidInput(
+                    f"{name} has shape {shape}; expected [{len(predicted)}], one for "
+                    "each node."
+                )
+        if not bool(chosen.any()):
+            raise InvalidInput(
+                "the mask holds no node; expected at least one to score."
+            )
+        return float((predicted == graph.y.cpu())[chosen.cpu()].double().mean())
 
     @final
     def save(self, folder: str | Path, *, dataset: str | None = None) -> None:
@@ -492,11 +477,3 @@ class GraphClassifier(SklearnEstimator, ABC):
 
 # Themselves, a gradient, and the best so far.
 _COPIES_OF_WEIGHTS = 3
-
-
-def _without_test_labels(data: Graph) -> Graph:
-    """Hide every label that a fit may not know, so that no code path can read it."""
-    visible = copy.copy(data)
-    labelled = data.train_mask | data.val_mask
-    visible.y = torch.where(labelled, data.y, -1)
-    return visible

@@ -107,13 +107,18 @@ def joint_outcome_of(
     """Take the best step of training with a structure of its own."""
     task = problem.task
     weights, outer = progress.best_weights, progress.best_outer
-    members = problem.members(weights, outer) if problem.learned else ()
+    loops, members = task.backbone.self_loops, list[Member]()
+    for propagation, own in problem.members(weights, outer) if problem.learned else ():
+        # The form in which a member is kept: few entries, named weights.
+        named = None if own is None else task.named_weights(own)
+        kept = propagation.stored(_SMALLEST, self_loops=loops)
+        members.append(Member(kept, named))
     model = fitted_on(
         prepared,
         loaded(task, weights),
         problem.strengths(weights, outer),
         learned=problem.learned,
-        members=tuple(_stored(task, member) for member in members),
+        members=tuple(members),
     )
     return Outcome(model, progress, model.probabilities(prepared.data))
 
@@ -145,14 +150,6 @@ def told_of(prepared: PreparedGraph, outcome: Outcome) -> Outcome:
         scorer=model.scorer,
     )
     return outcome._replace(model=told, probability=told.probabilities(prepared.data))
-
-
-def _stored(task: Task, member: Member) -> Member:
-    """The form in which a member is kept: few entries, named weights."""
-    propagation, weights = member
-    loops = task.backbone.self_loops
-    named = None if weights is None else task.named_weights(weights)
-    return Member(propagation.stored(_SMALLEST, self_loops=loops), named)
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,10 +67,7 @@ from gsebo.training import StepRecord
 from gsebo.version import __version__
 
 FORMAT = 3
-_File = Literal["model.safetensors", "own.npy"]
-_FACTS: Final = "model.json"
-_TENSORS: Final = "model.safetensors"
-_OWN: Final = "own.npy"
+_FACTS, _TENSORS, _OWN = "model.json", "model.safetensors", "own.npy"
 _WHAT = "a model written by gsebo"
 _PIECE = 2**22
 # What building a network from a wrong description may raise.
@@ -89,15 +86,24 @@ class ModelFacts(FittedFacts, frozen=True, kw_only=True):
     history: list[StepRecord]
     choice: Choice | None  # What an automatic fit decided.
     versions: dict[Name, Name]
-    files: dict[_File, Sha256]
+    files: dict[Name, Sha256]
 
 
 def save_model(estimator: GraphClassifier, folder: Path, dataset: str | None) -> None:
     """Write a fitted model; the description comes last, and makes one of the files."""
     check_writable(folder)
-    model, method = estimator.model_, _method_name(estimator)
+    model, kind = estimator.model_, type(estimator)
+    method = next(
+        (name for name, info in METHODS.items() if info.estimator is kind), ""
+    )
+    if not method:
+        raise InvalidInput(
+            f"{kind.__name__} is not registered; expected one of {list(METHODS)}."
+        )
     facts, tensors = model.to_state()
-    files: list[_File] = [_TENSORS]
+    files = [_TENSORS]
+    # A name of bytes that are no text cannot be written.
+    is_text = (dataset or "").encode(errors="replace").decode() == (dataset or "")
     if model.is_held:
         tensors["probability"] = estimator.probability_
         # For `gsebo inspect` only: a fit never reads the labels of test nodes.
@@ -111,7 +117,7 @@ def save_model(estimator: GraphClassifier, folder: Path, dataset: str | None) ->
         format=FORMAT,
         method=method,
         parameters=plain_parameters(estimator.get_params(deep=False)),
-        dataset=_rememberable(dataset),
+        dataset=dataset if is_text else None,
         seed=estimator.seed_,
         best_step=estimator.best_step_,
         history=estimator.history_,
@@ -127,25 +133,6 @@ def save_model(estimator: GraphClassifier, folder: Path, dataset: str | None) ->
     if model.own is None:
         # An earlier model may have had one.
         (folder / _OWN).unlink(missing_ok=True)
-
-
-def _method_name(estimator: GraphClassifier) -> str:
-    for name, info in METHODS.items():
-        if info.estimator is type(estimator):
-            return name
-    raise InvalidInput(
-        f"{type(estimator).__name__} is not registered; expected one of "
-        f"{list(METHODS)}."
-    )
-
-
-def _rememberable(dataset: str | None) -> str | None:
-    """A name that JSON can hold; one of bytes that are no text cannot be written."""
-    try:
-        (dataset or "").encode()
-    except UnicodeEncodeError:
-        return None
-    return dataset
 
 
 def _write_own(own: NDArray[Any], path: Path) -> None:
@@ -266,17 +253,17 @@ def _restore(
 def _check_files(facts: ModelFacts, folder: Path) -> None:
     """Raise unless the files of a model are those that its description means."""
     names = [_TENSORS, *([_OWN] if facts.own is not None else [])]
+    place, named = escaped(str(folder / _FACTS)), ", ".join(facts.files) or "none"
     if facts.files.keys() != {*names}:
         raise InvalidInput(
-            f"{escaped(str(folder / _FACTS))} names the files "
-            f"{', '.join(facts.files) or 'none'}; expected {' and '.join(names)}."
+            f"{place} names the files {escaped(named, longest=80)}; expected "
+            f"{' and '.join(names)}."
         )
     for name, expected in facts.files.items():
         if checksum(folder / name, _WHAT) != expected:
             raise InvalidInput(
-                f"{escaped(str(folder / name))} does not belong to "
-                f"{escaped(str(folder / _FACTS))}, or is damaged; expected the files "
-                "of one save."
+                f"{escaped(str(folder / name))} does not belong to {place}, or is "
+                "damaged; expected the files of one save."
             )
     on_disk = not isinstance(facts.graph, GraphFacts)
     foreign: Any = facts.own
@@ -285,7 +272,7 @@ def _check_files(facts: ModelFacts, folder: Path) -> None:
         foreign = facts.members or facts.preparation or layers or not facts.learned
     if foreign:
         raise InvalidInput(
-            f"{escaped(str(folder / _FACTS))} describes parts that no model of a graph "
+            f"{place} describes parts that no model of a graph "
             f"{'folder' if on_disk else 'in memory'} has; expected one as it was saved."
         )
 

@@ -32,8 +32,7 @@ from gsebo.graph.arrays import CSRArrays, GraphArrays
 from gsebo.graph.chunks import Chunk, StrengthsOf
 from gsebo.graph.graph import Graph
 from gsebo.graph.mapped import ScratchFolder, release
-from gsebo.graph.node_match import NodeKeys, find_entries
-from gsebo.model.known import KnownEntries, edges_of, extended_member
+from gsebo.graph.node_match import NodeKeys, find_edges, find_entries
 from gsebo.model.layerwise import DEFAULT_MEMORY, ChunkedGraph
 from gsebo.model.scorer import Scorer
 from gsebo.model.state import (
@@ -43,6 +42,7 @@ from gsebo.model.state import (
     MemberFacts,
     Parts,
     Tensors,
+    edges_of,
     num_layers,
     strength_form,
     under,
@@ -60,13 +60,83 @@ _ARRAYS = ("indptr", "source", "x", "x_indptr", "x_columns", "x_values")
 _PREPARATION = "preparation:"
 
 
+class KnownEntries(NamedTuple):
+    """Which entries and nodes of a graph are those of the fit, -1 where none is."""
+
+    entry: Tensor  # Of the edges first and then of the self-loops, int64 [entries].
+    node: Tensor  # int64 [nodes]
+    num_edges: int  # Of the graph.
+
+    @property
+    def num_new_edges(self) -> int:
+        """Number of edges that the fit did not have; both directions count."""
+        return int((self.entry[: self.num_edges] < 0).sum())
+
+    def kept(self, stored: Tensor, fresh: Tensor) -> Tensor:
+        """What the fit has stored of its entries, and elsewhere what is fresh.
+
+        Of all entries of the graph, or of its edges alone, ``[..., entries]``.
+        """
+        if not stored.shape[-1]:
+            # There is nothing to select from, not even for entries that are not known.
+            return fresh
+        entry = self.entry[: fresh.shape[-1]]
+        found = stored.index_select(-1, entry.clamp(min=0))
+        return torch.where(entry >= 0, found, fresh)
+
+
+def extended_member(
+    member: Member,
+    fitted_graph: CanonicalGraph,
+    known: KnownEntries,
+    topology: Topology,
+    strengths: Tensor,
+) -> Member:
+    """Lay a member's own graph over a graph that is not the one of the fit.
+
+    What joins known nodes keeps the member's strength, unless the user took that very
+    edge away. What is new to the fit is added as it is in the user's graph; what the
+    fit knew and the member left out stays out. Entries of a member are edges in
+    canonical order and then self-loops; strengths are those of the other graph.
+    """
+    pattern, own = member.propagation
+    device, old_size = pattern.device, pattern.num_rows
+    node, self_loops = known.node.cpu(), topology.num_loops > 0
+    edges = edges_of(pattern).cpu()
+    given, is_new = topology.graph.edge_index.cpu(), known.entry.cpu() < 0
+    carried = _carried(edges, fitted_graph, topology.graph, node)
+    union = Topology.from_edges(
+        torch.cat([carried, given[:, is_new[: given.shape[1]]]], dim=1),
+        topology.num_nodes,
+        self_loops=self_loops,
+        device=device,
+    )
+    entry = find_entries(edges, old_size, union.graph, node, self_loops=self_loops)
+    on_edges, on_loops = Propagation(topology.pattern, strengths).at(union.graph)
+    fresh = torch.cat([on_edges, on_loops], dim=-1) if self_loops else on_edges
+    mine = KnownEntries(entry.to(device), known.node, union.num_edges)
+    return Member(Propagation(union.pattern, mine.kept(own, fresh)), member.weights)
+
+
+def _carried(
+    edges: Tensor, fitted_graph: CanonicalGraph, graph: CanonicalGraph, node: Tensor
+) -> Tensor:
+    """Those of a member's edges that stay, by the numbers of the new graph's nodes."""
+    place = torch.full((fitted_graph.num_nodes,), -1)
+    place[node[node >= 0]] = (node >= 0).nonzero().squeeze(-1)
+    moved = place[edges]
+    then, now = fitted_graph.edge_index.cpu(), graph.edge_index.cpu()
+    was_given = find_edges(then, fitted_graph.num_nodes, edges) >= 0
+    is_given = find_edges(now, graph.num_nodes, moved) >= 0
+    return moved[:, (moved >= 0).all(0) & (is_given | ~was_given)]
+
+
 def graph_checksum(graph: GraphFolder | GraphArrays) -> str:
     """What nodes, edges and features are known by: those of a folder, or as in one."""
-    if isinstance(graph, GraphFolder):
-        stored = graph.manifest.arrays.items()
-        found = {name: entry.sha256 for name, entry in stored}
-    else:
+    if isinstance(graph, GraphArrays):
         found = checksums(graph)
+    else:
+        found = {name: each.sha256 for name, each in graph.manifest.arrays.items()}
     parts = [f"{name}:{found[name]}" for name in sorted(found) if name in _ARRAYS]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
@@ -114,11 +184,7 @@ class FittedModel:
 
     @property
     def held(self) -> tuple[CanonicalGraph, Tensor]:
-        """The graph of the fit and the strengths of its entries.
-
-        Raises:
-            InvalidInput: The fit was on a graph folder, and only its checksum is known.
-        """
+        """The graph of the fit and the strengths of its entries."""
         if isinstance(self.graph, str) or self.strengths is None:
             raise InvalidInput(
                 "the model was fitted on a graph folder, which it does not hold; "
@@ -134,17 +200,14 @@ class FittedModel:
     @property
     def dtype(self) -> torch.dtype:
         """Type of the numbers that were learned."""
-        like = self.strengths
-        return next(self.backbone.parameters()).dtype if like is None else like.dtype
-
-    # --- predictions ------------------------------------------------------------------
+        return next(self.backbone.parameters()).dtype
 
     @torch.no_grad()
     def probabilities(self, data: Graph | GraphFolder) -> Tensor:
         """Class probabilities of every node of ``data``, ``[nodes, classes]``."""
         if not self.is_held or isinstance(data, GraphFolder):
-            chunked, in_chunks = self.in_chunks(data)
-            found = chunked.probabilities(self.backbone, in_chunks)
+            chunked, strengths_of = self.in_chunks(data)
+            found = chunked.probabilities(self.backbone, strengths_of)
             return torch.from_numpy(found)
         if self.preparation is None:
             x = given_features(data, self.num_features)
@@ -225,23 +288,24 @@ class FittedModel:
 
     @torch.no_grad()
     def edge_strengths(
-        self,
-        data: Graph | GraphFolder,
-        memory: int = DEFAULT_MEMORY,
-        scratch: Path | None = None,
+        self, graph: ChunkedGraph, strengths_of: StrengthsOf
     ) -> Iterator[EdgePiece]:
-        """All edges in their order with their strengths, piece by piece."""
-        graph, strengths = self.in_chunks(data, memory, scratch)
+        """All edges in their order, piece by piece, of what :meth:`in_chunks` gives."""
+        loops, memory = self.backbone.self_loops, graph.memory
         for chunk in graph.chunks(
-            self_loops=self.backbone.self_loops, memory=memory, edge_bytes=_EDGE_BYTES
+            self_loops=loops, memory=memory, edge_bytes=_EDGE_BYTES
         ):
-            edges, pattern = chunk.topology.num_edges, chunk.topology.pattern
-            start = self.backbone.initial_strength(pattern, chunk.num_entries_of_rows)
+            edges = chunk.topology.num_edges
             yield EdgePiece(
                 chunk.nodes[chunk.topology.graph.edge_index],
-                start[:edges].cpu(),
-                strengths(chunk)[..., :edges].clamp(0, 1).cpu(),
+                self._vanilla(chunk)[:edges].cpu(),
+                strengths_of(chunk)[..., :edges].clamp(0, 1).cpu(),
             )
+
+    def _vanilla(self, chunk: Chunk) -> Tensor:
+        """Strengths of a chunk in the network as it is."""
+        pattern, degree = chunk.topology.pattern, chunk.num_entries_of_rows
+        return self.backbone.initial_strength(pattern, degree)
 
     def in_chunks(
         self,
@@ -252,13 +316,9 @@ class FittedModel:
         """A graph, and the strengths of its chunks by a model that does not hold one.
 
         Raises:
-            InvalidInput: The model holds its graph, or knows nothing of this one.
+            InvalidInput: The model knows nothing of this graph.
         """
-        if self.is_held:
-            raise InvalidInput(
-                "the model was fitted on a graph in memory; expected one that was "
-                "fitted on a graph folder, which is read in chunks."
-            )
+        assert not self.is_held
         arrays, is_that_of_the_fit = self._arrays_of(data)
         if arrays.num_features != self.num_features:
             raise InvalidInput(
@@ -295,8 +355,7 @@ class FittedModel:
         if isinstance(data, GraphFolder):
             return data.arrays(), graph_checksum(data) == self.graph
         data = copy.copy(data)
-        # As in a folder; what is more precise than the model is rounded to what it
-        # knows.
+        # As in a folder; what is more precise than the model is rounded.
         data.x = data.x.detach().to(self.dtype)
         layouts = [GraphArrays.of(data)]
         if isinstance(layouts[0].x, CSRArrays) and data.x.layout == torch.strided:
@@ -307,8 +366,7 @@ class FittedModel:
 
     def _changed(self, edges: int, chunk: Chunk) -> Tensor:
         """The vanilla strengths of a chunk, and what each entry was changed by."""
-        pattern, own = chunk.topology.pattern, self.own
-        start = self.backbone.initial_strength(pattern, chunk.num_entries_of_rows)
+        start, own = self._vanilla(chunk), self.own
         if own is None:
             return start
         parts = [np.array(own[..., chunk.edges])]
@@ -321,10 +379,9 @@ class FittedModel:
     # --- the graph of the fit ---------------------------------------------------------
 
     def mean_graph(self) -> tuple[Tensor, Tensor]:
-        """The edges that messages flow along, and the mean strength of each entry.
+        """Edges that messages flow along, and the mean strength of each entry.
 
-        ``[2, edges]`` in canonical order, and ``[..., entries]``: the edges, then the
-        self-loops where the network has any.
+        In canonical order, ``[2, edges]``; with self-loops if any, ``[..., entries]``.
         """
         graph, strengths = self.held
         if not self.members:
@@ -371,8 +428,6 @@ class FittedModel:
         loops = strengths[..., graph.num_edges :].clamp(0, 1).cpu()
         return loops if loops.shape[-1] else None
 
-    # --- files ------------------------------------------------------------------------
-
     def to_state(self) -> tuple[FittedFacts, Tensors]:
         """What files say of it, and all its tensors by name but ``own``."""
         tensors: Tensors = under(WEIGHT, self.backbone.state_dict())
@@ -416,41 +471,30 @@ class FittedModel:
         own: Array | None,
     ) -> FittedModel:
         """The model of files, from what was taken of them and from what is left."""
-        model = cls(
+        known: dict[str, Any] = {"graph": graph, "own": own}
+        if not isinstance(graph, str):
+            held, nodes = graph
+            dtype, size = facts.torch_dtype, held.num_nodes
+            entries = held.num_edges + (size if backbone.self_loops else 0)
+            form = strength_form(facts.num_layers, entries, dtype, backbone)
+            forms = {"strengths": form, "start": Form(dtype, (entries,))}
+            known = {"graph": held, "nodes": nodes, **parts.take(forms)}
+            known["members"] = tuple(
+                member.take(parts, f"member{number}:", size, dtype, backbone)
+                for number, member in enumerate(facts.members)
+            )
+            if facts.preparation is not None:
+                kind = preparation_called(facts.preparation)
+                forms = kind.forms(facts.num_features, size, dtype)
+                found = parts.take(forms, _PREPARATION)
+                known["preparation"] = kind.from_tensors(found)
+        return cls(
             backbone=backbone,
-            graph="",
             num_features=facts.num_features,
             num_classes=facts.num_classes,
             learned=facts.learned,
             scorer=scorer,
-            own=own,
-        )
-        if isinstance(graph, str):
-            return replace(model, graph=graph)
-        held, nodes = graph
-        dtype, size, preparation = facts.torch_dtype, held.num_nodes, None
-        entries = held.num_edges + (size if backbone.self_loops else 0)
-        forms = {
-            "strengths": strength_form(facts.num_layers, entries, dtype, backbone),
-            "start": Form(dtype, (entries,)),
-        }
-        found = parts.take(forms)
-        members = tuple(
-            member.take(parts, f"member{number}:", size, dtype, backbone)
-            for number, member in enumerate(facts.members)
-        )
-        if facts.preparation is not None:
-            kind = preparation_called(facts.preparation)
-            forms = kind.forms(facts.num_features, size, dtype)
-            preparation = kind.from_tensors(parts.take(forms, _PREPARATION))
-        return replace(
-            model,
-            graph=held,
-            nodes=nodes,
-            strengths=found["strengths"],
-            start=found["start"],
-            members=members,
-            preparation=preparation,
+            **known,
         )
 
 

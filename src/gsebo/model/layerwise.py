@@ -8,7 +8,7 @@ fits, else in a file. A graph in memory is one chunk, on which networks run at o
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast, final
@@ -73,13 +73,14 @@ class ChunkedGraph:
                 f"memory={memory} given; expected a number of bytes >= 1."
             )
         self.num_nodes, self.num_edges = graph.num_nodes, graph.num_edges
-        self.memory, self.device, self.scratch = memory, device, scratch
+        self.memory, self.half = memory, -(-memory // 2)
+        self.device, self.scratch = device, scratch
         self.whole: Chunk | None = None
         self._features = features
         if isinstance(graph, GraphArrays):
             self.arrays = graph
             return
-        self.memory, self.device = 2**62, graph.pattern.device
+        self.memory, self.half, self.device = 2**62, 2**61, graph.pattern.device
         nodes, loops = torch.arange(graph.num_nodes), int(graph.num_loops > 0)
         self.whole = Chunk(
             begin=0,
@@ -90,11 +91,6 @@ class ChunkedGraph:
             own=nodes.to(self.device),
             degree=graph.pattern.row_counts - loops,
         )
-
-    @property
-    def half(self) -> int:
-        """Bytes for strengths, and as many for layers."""
-        return -(-self.memory // 2)
 
     def chunks(
         self, *, self_loops: bool, memory: int, edge_bytes: int
@@ -249,52 +245,39 @@ class _Layers:
 
     def run(self, strengths_of: StrengthsOf, out: Array | None) -> Array:
         """Logits of all nodes."""
-        graph, joins = self.graph, self.backbone.joins_layers
+        graph, backbone = self.graph, self.backbone
+        biases = [layer.bias for layer in self.layers]
         # What no nodes at all would get.
-        nowhere = [layer.bias.new_empty(0, len(layer.bias)) for layer in self.layers]
-        out = graph.result(out, self.backbone.read_out(nowhere).shape[1], self.dtype)
+        nothing = backbone.read_out([bias.new_empty(0, len(bias)) for bias in biases])
+        out = graph.result(out, nothing.shape[1], self.dtype)
         tables: list[ScratchTable] = []
-        for number, layer in enumerate(self.layers[:-1]):
-            width = layer.bias.numel()
-            table = graph.table(
-                graph.num_nodes, width, self.dtype, in_file=self.in_file
-            )
-            for chunk in self._chunks():
-                found = self._output(number, chunk, tables, strengths_of)
-                table.put(chunk.begin, found)
-            tables = [*tables, table] if joins else [table]
-        for chunk in self._chunks():
-            last = self._output(len(self.layers) - 1, chunk, tables, strengths_of)
-            rows = chunk.begin, chunk.end
-            others = [table.read(*rows).to(graph.device) for table in tables if joins]
-            scores = self.backbone.read_out([*others, last])
-            out[chunk.begin : chunk.end] = scores.numpy(force=True)
-            release(out)
+        for number, bias in enumerate(biases):
+            is_last = number == len(biases) - 1
+            # The last layer is read out at once.
+            rows = 0 if is_last else graph.num_nodes
+            table = graph.table(rows, len(bias), self.dtype, in_file=self.in_file)
+            for chunk in graph.chunks(
+                self_loops=backbone.self_loops,
+                memory=self.memory,
+                edge_bytes=self._edge_bytes(),
+            ):
+                given: Features
+                if tables:
+                    given = tables[-1].take(chunk.nodes.numpy()).to(graph.device)
+                else:
+                    given = graph.features(chunk.nodes, self.dtype)
+                inputs = given, chunk.topology.pattern, strengths_of(chunk), None
+                found = backbone.output(number, *inputs).index_select(0, chunk.own)
+                if not is_last:
+                    table.put(chunk.begin, found)
+                    continue
+                here, joined = (chunk.begin, chunk.end), tables * backbone.joins_layers
+                others = [each.read(*here).to(graph.device) for each in joined]
+                scores = backbone.read_out([*others, found])
+                out[slice(*here)] = scores.numpy(force=True)
+                release(out)
+            tables = [*tables, table] if backbone.joins_layers else [table]
         return out
-
-    def _chunks(self) -> Iterator[Chunk]:
-        yield from self.graph.chunks(
-            self_loops=self.backbone.self_loops,
-            memory=self.memory,
-            edge_bytes=self._edge_bytes(),
-        )
-
-    def _output(
-        self,
-        number: int,
-        chunk: Chunk,
-        tables: list[ScratchTable],
-        strengths_of: StrengthsOf,
-    ) -> Tensor:
-        """What a layer gives at the targets of a chunk."""
-        given: Features
-        if tables:
-            given = tables[-1].take(chunk.nodes.numpy()).to(self.graph.device)
-        else:
-            given = self.graph.features(chunk.nodes, self.dtype)
-        pattern = chunk.topology.pattern
-        found = self.backbone.output(number, given, pattern, strengths_of(chunk), None)
-        return found.index_select(0, chunk.own)
 
     def _kept_bytes(self) -> int:
         """Of what the layers give, as far as it is needed at a time."""

@@ -1,10 +1,8 @@
 """Strengths by a learned function, of graphs in memory and on disk, also of new edges.
 
 The function looks at what networks predict: first at what one knows from features
-alone, then at what another one makes of the strengths that follow. Where the network
-divides by sums of weights, those of all nodes have to be known before the first
-strength is. So there are two passes: the first finds the weights of all edges and their
-sums, the second turns them into strengths.
+alone, then at what another one makes of the strengths that follow. Weights of all edges
+and their sums are found first, because a network may divide by sums over any node.
 """
 
 from __future__ import annotations
@@ -206,12 +204,9 @@ class Scorer:
         function = dict(self.structure.state_dict())
         # What single edges had is in their weights, or in a file of its own.
         function.pop("own", None)
-        parts: dict[str, Any] = {_FUNCTION: function, _FIRST: self.first or {}}
+        tensors = under(_FUNCTION, function) | under(_FIRST, self.first or {})
         if self.features_only is not None:
-            parts[_FEATURES_ONLY] = self.features_only.state_dict()
-        tensors: Tensors = {}
-        for prefix, part in parts.items():
-            tensors |= under(prefix, part)
+            tensors |= under(_FEATURES_ONLY, self.features_only.state_dict())
         if self.weights is not None:
             tensors[_EDGE_WEIGHTS] = self.weights
         facts = ScorerFacts(

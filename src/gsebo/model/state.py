@@ -16,15 +16,14 @@ from gsebo.errors import InvalidInput, escaped
 from gsebo.files import Form, check_tensors
 from gsebo.graph import CanonicalGraph, Propagation, Topology
 from gsebo.graph.node_match import NodeKeys
-from gsebo.model.known import edges_of
 from gsebo.nn import Backbone
 from gsebo.schema import Count, Name, Record, Sha256, Size
+from gsebo.sparse import Pattern
 from gsebo.training import Member
 
 Tensors = dict[str, Tensor]
 Forms = dict[str, Form]
-WEIGHT = "weight:"
-"""What the names of a network's weights begin with."""
+WEIGHT = "weight:"  # What the names of a network's weights begin with.
 
 
 @final
@@ -86,6 +85,12 @@ def weight_forms(network: nn.Module) -> Forms:
     """Forms of the weights of a network that are trained, by name."""
     named = network.named_parameters()
     return forms_of({name: weight for name, weight in named if weight.requires_grad})
+
+
+def edges_of(pattern: Pattern) -> Tensor:
+    """The entries between different nodes, as ``[2, edges]``."""
+    edges = torch.stack([pattern.column_of_entry, pattern.row_of_entry])
+    return edges[:, edges[0] != edges[1]]
 
 
 def num_layers(strengths: Any) -> int:
