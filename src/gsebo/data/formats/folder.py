@@ -23,7 +23,7 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from gsebo.data.formats.folder_check import (
-    array_files,
+    CheckedFiles,
     check_arrays,
     read_through,
     rule_of,
@@ -288,7 +288,7 @@ class FolderWriter:
             facts={"written_by": f"gsebo {__version__}", **facts},
         )
         manifest = self._as_read(manifest)
-        files = array_files(self.folder, manifest)
+        files = CheckedFiles(self.folder, arrays)
         found = read_through(self.folder, manifest, self._final)
         self._manifest = manifest.with_checksums(found)
         # Moved to another name, files are still the same.

@@ -11,7 +11,7 @@ Whatever is wrong with the cache, files are just read again.
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import combinations
 from pathlib import Path
@@ -68,39 +68,22 @@ class CheckedFiles:
     The rule is all that they are compared with, as a text.
     """
 
-    def __init__(self, files: Sequence[Path]) -> None:
-        self._files = files
+    def __init__(self, folder: Path, names: Iterable[str]) -> None:
+        self._files = [folder / f"{name}.npy" for name in names]
         self._states = self._look()
         self._is_large = sum(state.size for state in self._states) >= _LARGE
         if self._is_large:
             self._outlast_a_tick()
         self._are_old = not any(s.is_young(time.time_ns()) for s in self._states)
 
-    def check_once(
-        self, rule: str, check: Callable[[], object], *, anew: bool = False
-    ) -> None:
-        """Check the files unless that was done before, and ``anew`` in any case.
-
-        Of several processes that want the same, one reads and the others wait for it.
-        """
-        if not anew and self._known(rule):
-            return
-        with self._alone(rule):
-            # Another process may have been faster.
-            if not anew and self._known(rule):
-                return
-            check()
-            self.remember(rule)
-
     def remember(self, rule: str) -> None:
         """Keep in mind that these files were found right, if nobody changed them."""
-        for path, before, now in zip(
-            self._files, self._states, self._look(), strict=True
-        ):
+        found = zip(self._files, self._states, self._look(), strict=True)
+        for path, before, now in found:
             if before != now:
                 raise InvalidInput(
-                    f"{escaped(str(path))} was changed while it was read; expected it "
-                    "to stay as it is."
+                    f"{path} was changed while it was read; expected it to stay as it "
+                    "is."
                 )
         if not self._are_old:
             return
@@ -110,17 +93,14 @@ class CheckedFiles:
             with suppress(*_UNUSABLE):
                 write_atomically(_place(key), key.encode())
 
-    def _known(self, rule: str) -> bool:
+    def known(self, rule: str) -> bool:
+        """Whether they were found right before, here or by another process."""
         key = self._key(rule)
-        if key in _PASSED:
-            return True
-        if not self._is_large:
-            return False
-        with suppress(*_UNUSABLE):
-            if read_bytes(_place(key), "a note of gsebo", len(key)) == key.encode():
-                _PASSED.add(key)
-                return True
-        return False
+        if key not in _PASSED and self._is_large:
+            with suppress(*_UNUSABLE):
+                if read_bytes(_place(key), "a note of gsebo", len(key)) == key.encode():
+                    _PASSED.add(key)
+        return key in _PASSED
 
     def _key(self, rule: str) -> str:
         return hashlib.sha256(repr((rule, self._states)).encode()).hexdigest()
@@ -142,7 +122,7 @@ class CheckedFiles:
         self._states = self._look()
 
     @contextmanager
-    def _alone(self, rule: str) -> Iterator[None]:
+    def alone(self, rule: str) -> Iterator[None]:
         """Keep other processes from reading the same at the same time.
 
         Nothing depends on it: who waits for too long, or cannot tell the others, reads
@@ -176,15 +156,16 @@ def check_arrays(folder: Path, manifest: Manifest, *, anew: bool = False) -> Non
     """Compare the arrays with their checksums and with what a graph has to be.
 
     That they passed is remembered as long as nobody changes the files, for all but
-    those who want them read ``anew``.
+    those who want them read ``anew``. Of several processes, one reads and others wait.
     """
-    files = array_files(folder, manifest)
-    files.check_once(rule_of(manifest), lambda: _compare(folder, manifest), anew=anew)
-
-
-def array_files(folder: Path, manifest: Manifest) -> CheckedFiles:
-    """The files of the arrays, as they are now."""
-    return CheckedFiles([folder / f"{name}.npy" for name in manifest.arrays])
+    files, rule = CheckedFiles(folder, manifest.arrays), rule_of(manifest)
+    if not anew and files.known(rule):
+        return
+    with files.alone(rule):
+        # Another process may have been faster.
+        if anew or not files.known(rule):
+            _compare(folder, manifest)
+            files.remember(rule)
 
 
 def rule_of(manifest: Manifest) -> str:
@@ -240,11 +221,11 @@ def _opened(
 def _read(
     arrays: dict[str, NpyReader], manifest: Manifest, folder: Path, shown: Path
 ) -> dict[str, str]:
-    sources = _Rows(arrays["indptr"], arrays["source"], manifest.num_nodes)
-    sources.check("sources", self_loops=False)
+    edges = arrays["indptr"], arrays["source"]
+    _check_rows(*edges, manifest.num_nodes, "sources", loops=False)
     if manifest.features == "sparse":
         columns = arrays["x_indptr"], arrays["x_columns"]
-        _Rows(*columns, manifest.num_features).check("columns", self_loops=True)
+        _check_rows(*columns, manifest.num_features, "columns", loops=True)
     x, width = arrays.get("x_values"), 1
     if x is None:
         x, width = arrays["x"], manifest.num_features
@@ -263,68 +244,57 @@ def _pieces(array: NpyReader) -> Iterator[tuple[int, Array]]:
     return array.pieces(_VALUES_AT_ONCE)
 
 
-@final
-class _Rows:
-    """Where rows begin, and the numbers of all rows, which rise and are below ``end``.
+def _check_rows(
+    starts: NpyReader, entries: NpyReader, end: int, what: str, *, loops: bool
+) -> None:
+    """Check where rows begin, and that their numbers are below ``end`` and rise.
 
-    Both are read at the same time.
+    With ``loops`` a row may hold its own number.
     """
-
-    def __init__(self, starts: NpyReader, entries: NpyReader, end: int) -> None:
-        self._starts, self._entries, self._end = starts, entries, end
-        self._total = entries.shape[0]
-        self._position = 0
-        self._last = (-1, -1)
-
-    def check(self, what: str, *, self_loops: bool) -> None:
-        """Read all rows; with ``self_loops`` a row may hold its own number."""
-        first = self._starts.read(1)
-        if first[0] != 0:
-            self._starts.refuse(0, first[0], "0")
-        for begin, ends in _pieces(self._starts):
-            edges = np.concatenate([first, ends])
-            falls = np.flatnonzero(edges[1:] < edges[:-1])
-            if len(falls):
-                raise InvalidInput(
-                    f"{self._starts.shown} falls after position "
-                    f"{begin - 1 + falls[0]}: expected it to rise."
-                )
-            expected = f"{self._total} at most, as there are {what}"
-            self._starts.require(ends <= self._total, begin, ends, expected)
-            self._check_entries(begin - 1, edges, what, self_loops)
-            first = ends[-1:]
-        if first[0] != self._total:
-            last = self._starts.shape[0] - 1
-            self._starts.refuse(last, first[0], f"{self._total}, as there are {what}")
-
-    def _check_entries(
-        self, first_row: int, edges: Array, what: str, self_loops: bool
-    ) -> None:
-        """Read the numbers of some rows, which begin and end at the edges."""
-        while self._position < edges[-1]:
-            begin = self._position
-            end = min(begin + _VALUES_AT_ONCE, int(edges[-1]))
-            values = self._entries.read(end - begin)
-            low, high = np.searchsorted(edges, [begin, end - 1], side="right") - 1
-            counts = np.diff(edges[low : high + 2].clip(begin, end))
-            rows = np.repeat(np.arange(first_row + low, first_row + high + 1), counts)
-            inside = (values >= 0) & (values < self._end)
-            expected = f"0 to {self._end - 1}"
-            self._entries.require(inside, begin, values, expected)
-            if not self_loops:
-                self._entries.require(values != rows, begin, values, "no self-loop")
-            self._check_order(begin, values, rows, what)
-            self._position = end
-
-    def _check_order(self, begin: int, values: Array, rows: Array, what: str) -> None:
+    last = (-1, -1)
+    for begin, values, rows in _entries_with_rows(starts, entries, what):
+        inside = (values >= 0) & (values < end)
+        entries.require(inside, begin, values, f"0 to {end - 1}")
+        if not loops:
+            entries.require(values != rows, begin, values, "no self-loop")
         rises = np.empty(len(values), np.bool_)
-        rises[0] = values[0] > self._last[0] or rows[0] != self._last[1]
+        rises[0] = values[0] > last[0] or rows[0] != last[1]
         rises[1:] = (values[1:] > values[:-1]) | (rows[1:] != rows[:-1])
-        if not rises.all():
-            row = rows[np.argmin(rises)]
-            expected = f"the {what} of node {row} in rising order, each once"
-            self._entries.require(rises, begin, values, expected)
-        self._last = int(values[-1]), int(rows[-1])
+        row = rows[np.argmin(rises)]
+        expected = f"the {what} of node {row} in rising order, each once"
+        entries.require(rises, begin, values, expected)
+        last = int(values[-1]), int(rows[-1])
+
+
+def _entries_with_rows(
+    starts: NpyReader, entries: NpyReader, what: str
+) -> Iterator[tuple[int, Array, Array]]:
+    """Where each piece of the entries begins, the piece, and the row of each number."""
+    total, position = entries.shape[0], 0
+    first = starts.read(1)
+    if first[0] != 0:
+        starts.refuse(0, first[0], "0")
+    for begin, ends in _pieces(starts):
+        edges = np.concatenate([first, ends])
+        falls = np.flatnonzero(edges[1:] < edges[:-1])
+        if len(falls):
+            raise InvalidInput(
+                f"{starts.shown} falls after position {begin - 1 + falls[0]}: expected "
+                "it to rise."
+            )
+        expected = f"{total} at most, as there are {what}"
+        starts.require(ends <= total, begin, ends, expected)
+        while position < edges[-1]:
+            end = min(position + _VALUES_AT_ONCE, int(edges[-1]))
+            values = entries.read(end - position)
+            low, high = np.searchsorted(edges, [position, end - 1], side="right") - 1
+            counts = np.diff(edges[low : high + 2].clip(position, end))
+            rows = np.repeat(np.arange(begin - 1 + low, begin + high), counts)
+            yield position, values, rows
+            position = end
+        first = ends[-1:]
+    if first[0] != total:
+        starts.refuse(starts.shape[0] - 1, first[0], f"{total}, as there are {what}")
 
 
 def _check_labels(
