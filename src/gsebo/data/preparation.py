@@ -49,9 +49,7 @@ class Preparation(ABC):
 
     @classmethod
     @abstractmethod
-    def forms(
-        cls, num_features: int, num_nodes: int, dtype: torch.dtype
-    ) -> dict[str, Form]:
+    def forms(cls, columns: int, nodes: int, dtype: torch.dtype) -> dict[str, Form]:
         """What :meth:`tensors` has to be where it makes so many columns, by name."""
 
     @final
@@ -86,10 +84,8 @@ class _OfRows(Preparation):
 
     @classmethod
     @final
-    def forms(
-        cls, num_features: int, num_nodes: int, dtype: torch.dtype
-    ) -> dict[str, Form]:
-        return {"columns": _exactly(num_features)}
+    def forms(cls, columns: int, nodes: int, dtype: torch.dtype) -> dict[str, Form]:
+        return {"columns": _exactly(columns)}
 
 
 @final
@@ -158,10 +154,8 @@ class Standard(Preparation):
         return not bool(near.all())
 
     @classmethod
-    def forms(
-        cls, num_features: int, num_nodes: int, dtype: torch.dtype
-    ) -> dict[str, Form]:
-        each = Form(dtype, (num_features,))
+    def forms(cls, columns: int, nodes: int, dtype: torch.dtype) -> dict[str, Form]:
+        each = Form(dtype, (columns,))
         return {"mean": each, "scale": replace(each, low=0)}
 
     def features(self, data: Graph) -> Tensor:
@@ -187,13 +181,11 @@ class _OneHot(Preparation):
     @classmethod
     @final
     def fit(cls, data: Graph) -> Self:
-        names = {field.name for field in fields(cls)}
-        counts = {}
-        if "bins" in names:
-            counts["bins"] = _degree_bins(data).max() + 1
-        if "nodes" in names:
-            counts["nodes"] = torch.tensor(int(data.num_nodes))
-        return cls(**counts)
+        count = {
+            "bins": lambda: _degree_bins(data).max() + 1,
+            "nodes": lambda: torch.tensor(int(data.num_nodes)),
+        }
+        return cls(**{field.name: count[field.name]() for field in fields(cls)})
 
     @classmethod
     @final
@@ -202,25 +194,26 @@ class _OneHot(Preparation):
 
     @classmethod
     @final
-    def forms(
-        cls, num_features: int, num_nodes: int, dtype: torch.dtype
-    ) -> dict[str, Form]:
+    def forms(cls, columns: int, nodes: int, dtype: torch.dtype) -> dict[str, Form]:
         names = [field.name for field in fields(cls)]
         if len(names) == 1:
-            return {names[0]: _exactly(num_features)}
-        bins = num_features - num_nodes
-        return {"bins": _exactly(bins), "nodes": _exactly(num_nodes)}
+            return {names[0]: _exactly(columns)}
+        return {"bins": _exactly(columns - nodes), "nodes": _exactly(nodes)}
 
     @final
     def features(self, data: Graph) -> Tensor:
         columns, width = [], 0
         for name, fitted in self.tensors().items():
             count = int(fitted)
-            if name == "nodes":
-                _require_nodes(data, count)
-                place = torch.arange(count)
-            else:
+            place = torch.arange(int(data.num_nodes))
+            if name == "bins":
                 place = _degree_bins(data).clamp(max=count - 1)
+            elif len(place) != count:
+                raise InvalidInput(
+                    f"the graph has {len(place)} nodes; expected the {count} of the "
+                    "fit, because without features nodes were told apart by their "
+                    "numbers."
+                )
             columns.append(width + place)
             width += count
         at = torch.stack(columns, dim=1)
@@ -308,14 +301,6 @@ def _degree_bins(data: Graph) -> Tensor:
     degree = torch.bincount(one_way, minlength=graph.num_nodes)
     fine = (2 * (degree.double().clamp(min=1) / 2).log2()).floor().long() + 2
     return torch.where(degree < 4, degree, fine)
-
-
-def _require_nodes(data: Graph, expected: int) -> None:
-    if int(data.num_nodes) != expected:
-        raise InvalidInput(
-            f"the graph has {int(data.num_nodes)} nodes; expected the {expected} of "
-            "the fit, because without features nodes were told apart by their numbers."
-        )
 
 
 PREPARATIONS: dict[str, type[Preparation]] = {

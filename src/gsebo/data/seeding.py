@@ -1,4 +1,4 @@
-"""Random numbers that depend on the seed alone."""
+"""What drawn and read graphs have in common: seeds, keys of edges, sound arguments."""
 
 from numbers import Integral
 
@@ -32,6 +32,16 @@ def first_of_each(keys: NDArray[np.int64]) -> NDArray[np.bool_]:
     first = np.ones(len(keys), np.bool_)
     np.not_equal(keys[1:], keys[:-1], out=first[1:])
     return first
+
+
+def first_repeated(ids: NDArray[np.int64]) -> tuple[int, int] | None:
+    """Position of the first id that was there before, and where it was."""
+    ordered = np.sort(ids)
+    if (ordered[1:] > ordered[:-1]).all():
+        return None
+    order = np.argsort(ids, kind="stable")
+    place = int(order[1:][ids[order[1:]] == ids[order[:-1]]].min())
+    return place, int(np.flatnonzero(ids[:place] == ids[place])[0])
 
 
 def require(fits: bool, given: str, expected: str) -> None:

@@ -18,6 +18,7 @@ from gsebo.data.formats.table_rows import (
     TableFile,
     first_true,
 )
+from gsebo.data.seeding import first_repeated
 from gsebo.data.validate import MASKS
 from gsebo.errors import InvalidInput
 
@@ -133,16 +134,6 @@ class NodeNumbers:
         return np.where(self._sorted[near] == wanted, self._order[near], -1)
 
 
-def first_repeated(ids: Ints) -> tuple[int, int] | None:
-    """Position of the first id that was there before, and where it was."""
-    order = np.argsort(ids, kind="stable")
-    later = np.flatnonzero(ids[order[1:]] == ids[order[:-1]])
-    if not len(later):
-        return None
-    place = int(order[1:][later].min())
-    return place, int(np.flatnonzero(ids[:place] == ids[place])[0])
-
-
 @final
 @dataclass(frozen=True)
 class NodeColumns:
@@ -183,97 +174,86 @@ def read_nodes(
     table: TableFile, columns: NodeColumns, writer: FolderWriter, progress: Progress
 ) -> NodeTable:
     """Read a node table; features go straight to the folder."""
-    plan = _Plan.of(table, columns)
-    x = None
-    if plan.features:
-        x = writer.array("x", np.float32, (len(plan.features),))
-    labels = None if plan.label is None else _Labels(table, plan.label)
+    kinds, columns, mask_columns = _plan(table, columns)
+    features = tuple(name for name, kind in kinds.items() if kind == NUMBER)
+    x = writer.array("x", np.float32, (len(features),)) if features else None
+    labels = None if columns.label is None else _Labels(table, columns.label)
     ids: list[Ints] = []
-    masks: dict[str, list[NDArray[np.bool_]]] = {name: [] for name in plan.masks}
+    masks: dict[str, list[NDArray[np.bool_]]] = {}
     rows, first = 0, 0
-    for batch in table.batches(plan.kinds, progress):
+    for batch in table.batches(kinds, progress):
         first = first or batch.first
         rows += batch.rows
         faults: Faults = []
-        block = _features(batch, plan.features, faults)
-        found = _masks(batch, plan, faults)
+        block = _features(batch, features, faults)
+        found = _masks(batch, columns.split, mask_columns, faults)
         batch.refuse_first(faults)
         if x is not None:
             x.append(block)
-        if plan.id is not None:
-            ids.append(batch.numbers(plan.id))
+        if columns.id is not None:
+            ids.append(batch.numbers(columns.id))
         if labels is not None:
             labels.add(batch)
         for name, part in found.items():
-            masks[name].append(part)
+            masks.setdefault(name, []).append(part)
     y, classes = (None, None) if labels is None else labels.classes()
     return NodeTable(
         num_nodes=rows,
-        numbers=_numbers(ids, table, first, plan.id) if plan.id is not None else None,
+        numbers=_numbers(ids, table, first, columns.id) if columns.id else None,
         y=y,
         classes=classes,
         masks={name: np.concatenate(parts) for name, parts in masks.items()},
-        features=plan.features,
-        left_out=plan.left_out,
+        features=features,
+        left_out=columns.left_out,
     )
 
 
-@final
-@dataclass(frozen=True)
-class _Plan:
-    """What each column of one table is read as."""
+def _plan(
+    table: TableFile, columns: NodeColumns
+) -> tuple[dict[str, str], NodeColumns, dict[str, str]]:
+    """What each column is read as, which is for what, and the columns of the masks.
 
-    kinds: dict[str, str]
-    id: str | None
-    label: str | None
-    split: str | None
-    # The column of each mask; none where a split says all of them.
-    masks: dict[str, str | None]
-    features: tuple[str, ...]
-    left_out: tuple[str, ...]
-
-    @classmethod
-    def of(cls, table: TableFile, columns: NodeColumns) -> "_Plan":
-        if not table.named:
-            raise InvalidInput(
-                f"line 1 of {table.path} holds only numbers: expected the names of "
-                "the columns."
-            )
-        held = table.kinds()
-        for name in (columns.id, columns.label, columns.split, *columns.left_out):
-            if name is not None and name not in held:
-                raise InvalidInput(
-                    f"{table.path} has no column {name!r}: expected one of "
-                    f"{', '.join(held)}."
-                )
-        chosen = {n: kind for n, kind in held.items() if n not in columns.left_out}
-
-        def find(given: str | None, *usual: str) -> str | None:
-            return given or next((name for name in usual if name in chosen), None)
-
-        id_, split = find(columns.id, "id"), find(columns.split, "split")
-        label = find(columns.label, "label", "y")
-        masks: dict[str, str | None] = dict.fromkeys(MASKS)
-        if split is None:
-            found = {mask: find(None, mask, _SPLIT_NAMES[mask]) for mask in MASKS}
-            masks = {mask: name for mask, name in found.items() if name is not None}
-        special = {id_, label, split, *masks.values()}
-        features = tuple(
-            name
-            for name, kind in chosen.items()
-            if name not in special and kind in (INTEGER, NUMBER, TRUTH)
+    Columns of no use are left out too. Features alone are read as numbers.
+    """
+    if not table.named:
+        raise InvalidInput(
+            f"line 1 of {table.path} holds only numbers: expected the names of the "
+            "columns."
         )
-        kinds = dict.fromkeys(features, NUMBER)
-        kinds |= {name: INTEGER for name in (id_,) if name is not None}
-        kinds |= {name: TEXT for name in (label, split) if name is not None}
-        kinds |= {name: TRUTH for name in masks.values() if name is not None}
-        if not kinds:
+    held = table.kinds()
+    for name in (columns.id, columns.label, columns.split, *columns.left_out):
+        if name is not None and name not in held:
             raise InvalidInput(
-                f"{table.path} has no column of use: expected an id, a label, a split "
-                "or numbers."
+                f"{table.path} has no column {name!r}: expected one of "
+                f"{', '.join(held)}."
             )
-        left_out = tuple(name for name in held if name not in kinds)
-        return cls(kinds, id_, label, split, masks, features, left_out)
+    chosen = {n: kind for n, kind in held.items() if n not in columns.left_out}
+
+    def find(given: str | None, *usual: str) -> str | None:
+        return given or next((name for name in usual if name in chosen), None)
+
+    id_, split = find(columns.id, "id"), find(columns.split, "split")
+    label = find(columns.label, "label", "y")
+    masks: dict[str, str] = {}
+    if split is None:
+        found = {mask: find(None, mask, short) for mask, short in _SPLIT_NAMES.items()}
+        masks = {mask: name for mask, name in found.items() if name is not None}
+    special = {id_, label, split, *masks.values()}
+    kinds = {
+        name: NUMBER
+        for name, kind in chosen.items()
+        if name not in special and kind in (INTEGER, NUMBER, TRUTH)
+    }
+    kinds |= {name: INTEGER for name in (id_,) if name is not None}
+    kinds |= {name: TEXT for name in (label, split) if name is not None}
+    kinds |= dict.fromkeys(masks.values(), TRUTH)
+    if not kinds:
+        raise InvalidInput(
+            f"{table.path} has no column of use: expected an id, a label, a split or "
+            "numbers."
+        )
+    left_out = tuple(name for name in held if name not in kinds)
+    return kinds, NodeColumns(id_, label, split, left_out), masks
 
 
 def _features(
@@ -291,22 +271,22 @@ def _features(
     return block
 
 
-def _masks(batch: RowBatch, plan: _Plan, faults: Faults) -> Masks:
-    """The masks of a batch; no node may be in two."""
-    if plan.split is not None:
-        texts, places = batch.categories(plan.split)
+def _masks(
+    batch: RowBatch, split: str | None, columns: dict[str, str], faults: Faults
+) -> Masks:
+    """The masks of a batch, by a split or columns of their own; no node is in two."""
+    if split is not None:
+        texts, places = batch.categories(split)
         known = ("", *_SPLIT_NAMES.values())
         bad = first_true(np.array([text not in known for text in texts])[places])
         if bad is not None:
-            held = f"holds {texts[places[bad]]!r:.40} as {plan.split}"
+            held = f"holds {texts[places[bad]]!r:.40} as {split}"
             faults.append((bad, f"{held}: expected train, val, test or nothing"))
         return {
             mask: np.array([text == short for text in texts])[places]
             for mask, short in _SPLIT_NAMES.items()
         }
-    masks: Masks = {
-        mask: batch.numbers(name) for mask, name in plan.masks.items() if name
-    }
+    masks: Masks = {mask: batch.numbers(name) for mask, name in columns.items()}
     if masks:
         bad = first_true(np.count_nonzero(list(masks.values()), axis=0) > 1)
         if bad is not None:

@@ -22,6 +22,7 @@ import numpy as np
 from gsebo.data.datasets.registry import cache_folder
 from gsebo.data.formats.manifest import MANIFEST, Manifest
 from gsebo.data.formats.npy_stream import Array, NpyReader, map_array
+from gsebo.data.seeding import first_repeated
 from gsebo.data.validate import MASKS
 from gsebo.errors import InvalidInput, escaped
 from gsebo.files import checksum, read_bytes, require_regular, write_atomically
@@ -348,10 +349,6 @@ def _check_names(array: NpyReader, file: Path) -> None:
     if rising:
         return
     whole = np.array(map_array(file, array.dtype, array.shape))
-    in_order = np.sort(whole)
-    if (in_order[1:] > in_order[:-1]).all():
-        return
-    order = np.argsort(whole, kind="stable")
-    same = whole[order[1:]] == whole[order[:-1]]
-    place = int(order[1:][same].min())
-    array.refuse(place, whole[place], "another name for each node")
+    if (repeated := first_repeated(whole)) is not None:
+        place = repeated[0]
+        array.refuse(place, whole[place], "another name for each node")
