@@ -367,7 +367,6 @@ class GraphClassifier(SklearnEstimator, ABC):
 
     def _tell_choice(self, choice: Choice | None) -> None:
         """Say what was decided on the way; most methods decide nothing."""
-        self.choice_made = choice
 
     @final
     def tell(self, choice: Choice | None, probability: Tensor, shown: Any) -> None:

@@ -121,7 +121,7 @@ def save_model(estimator: GraphClassifier, folder: Path, dataset: str | None) ->
         seed=estimator.seed_,
         best_step=estimator.best_step_,
         history=estimator.history_,
-        choice=estimator.choice_made,
+        choice=getattr(estimator, "decision_", None),
         versions={
             "gsebo": __version__,
             "torch": str(torch.__version__),

@@ -1,22 +1,23 @@
 """The method, the features and the training length that suit a graph."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, final
 
 from gsebo.data.preparation import PREPARATIONS, Given, suitable_preparations
 from gsebo.graph.graph import Graph
 from gsebo.lookup import own_name
-from gsebo.methods.auto.candidates import (
+from gsebo.methods.auto.elimination import Configuration, Elimination
+from gsebo.methods.auto.search import (
     PLAIN,
-    Candidates,
+    Search,
+    candidate,
     candidate_names,
     refits,
     train,
 )
-from gsebo.methods.auto.race import Entrant, Race
-from gsebo.methods.auto.search import Search
 from gsebo.methods.base import Run
+from gsebo.methods.controls import TrainVal
 from gsebo.methods.label_parts import deal
 from gsebo.methods.outcome import Choice, Outcome, Tried
 from gsebo.methods.parameters import NumFolds, Steps, Width, plain_parameters
@@ -26,42 +27,41 @@ from gsebo.training.history import SelectBy
 from gsebo.training.outer_step import OuterStepName
 
 
-def tried_in_words(
-    entrants: Sequence[Entrant],
-    race: Race,
-    epochs: Mapping[Entrant, int | None],
-) -> list[Tried]:
-    """Describe how each entrant did.
+def _reason(one: Configuration, ended: Elimination) -> str:
+    score, best = ended.scores[one], ended.scores[ended.winner]
+    if one == ended.winner:
+        return _why_first(ended)
+    count = len(score.fold_accuracy)
+    # Fold by fold, because who was given up has not been tried on all of them.
+    ahead = sum(best.fold_accuracy[:count]) / count - sum(score.fold_accuracy) / count
+    words = f"{100 * ahead:.1f} points behind {ended.winner.method}"
+    if one not in ended.finished:
+        folds = "fold" if count == 1 else "folds"
+        return f"given up after {count} {folds}, {words}"
+    if score.accuracy == best.accuracy:
+        return f"as accurate as {ended.winner.method}, with a larger loss"
+    return words
 
-    Args:
-        entrants: All that took part, in the order in which they are told.
-        race: How it ended.
-        epochs: Number of epochs chosen for each.
-    """
-    tried = []
-    for entrant in entrants:
-        standing = race.standings[entrant]
-        tried.append(
-            Tried(
-                candidate=entrant.method,
-                preparation=entrant.preparation,
-                epochs=epochs[entrant],
-                fold_accuracy=standing.fold_accuracy,
-                accuracy=standing.accuracy,
-                log_loss=standing.loss,
-                seconds=standing.seconds,
-                chosen=entrant == race.winner,
-                reason=_reason(entrant, race),
-            )
+
+def _why_first(ended: Elimination) -> str:
+    best = ended.scores[ended.winner]
+    words = f"it is right on {best.accuracy:.1%} of {len(best.right)} held-out nodes"
+    if len(ended.finished) > 1:
+        second = ended.finished[1]
+        lead, error = best.lead_over(ended.scores[second])
+        words += (
+            f", {100 * lead:.1f} points more than {second.method} "
+            f"(standard error {100 * error:.1f})"
         )
-    return tried
+    elif len(ended.scores) > 1:
+        words += ", far more than all others"
+    return words
 
 
-def untried(entrant: Entrant) -> Tried:
-    """Describe a candidate for which there were too few labels."""
+def _untried(one: Configuration) -> Tried:
     return Tried(
-        candidate=entrant.method,
-        preparation=entrant.preparation,
+        candidate=one.method,
+        preparation=one.preparation,
         epochs=None,
         fold_accuracy=(),
         accuracy=None,
@@ -70,42 +70,6 @@ def untried(entrant: Entrant) -> Tried:
         chosen=False,
         reason="not tried: too few labels to hold some out for it",
     )
-
-
-def _reason(entrant: Entrant, race: Race) -> str:
-    standing, winner = race.standings[entrant], race.standings[race.winner]
-    if entrant == race.winner:
-        return _why_first(race)
-    count = len(standing.fold_accuracy)
-    # Fold by fold, because who was given up has not been tried on all of them.
-    ours, theirs = standing.fold_accuracy, winner.fold_accuracy[:count]
-    behind = 100 * (_mean(theirs) - _mean(ours))
-    words = f"{behind:.1f} points behind {race.winner.method}"
-    if entrant not in race.finished:
-        folds = "fold" if count == 1 else "folds"
-        return f"given up after {count} {folds}, {words}"
-    if standing.accuracy == winner.accuracy:
-        return f"as accurate as {race.winner.method}, with a larger loss"
-    return words
-
-
-def _why_first(race: Race) -> str:
-    best = race.standings[race.winner]
-    words = f"it is right on {best.accuracy:.1%} of {len(best.right)} held-out nodes"
-    if len(race.finished) > 1:
-        second = race.finished[1]
-        lead, error = best.lead_over(race.standings[second])
-        words += (
-            f", {100 * lead:.1f} points more than {second.method} "
-            f"(standard error {100 * error:.1f})"
-        )
-    elif len(race.standings) > 1:
-        words += ", far more than all others"
-    return words
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 # Of a plain network where no label could be held out.
@@ -118,7 +82,8 @@ class Auto(EpochClassifier):
     """Chooses by labels that are held out, then trains with all of them.
 
     The labelled nodes are dealt into folds. A preparation of the features and a number
-    of epochs are chosen for the plain network and for an MLP; then the candidates race.
+    of epochs are chosen for the plain network and for an MLP; then the candidates are
+    compared, and those that fall behind are given up.
     No test label is read, and nothing is tuned to a dataset by hand.
 
     Args:
@@ -155,19 +120,23 @@ class Auto(EpochClassifier):
         super()._check_parameters()
         own_name("features", self.features, {"auto": None, **PREPARATIONS})
         for name in candidate_names(self.methods):
-            self._candidates(self.device, 0).make(name).check_parameters()
+            candidate(self._shared(self.device, 0), name).check_parameters()
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         return [self._train_one(data, run) for run in runs]
 
     def _train_one(self, data: Graph, run: Run) -> Outcome:
-        candidates = self._candidates(str(run.device), run.seed)
+        shared = self._shared(str(run.device), run.seed)
         folds = deal(data, self.num_folds, run.seed)
-        search = Search(candidates, data, folds, run, by_loss=self.select_by == "loss")
+        search = Search(shared, data, folds, run, by_loss=self.select_by == "loss")
         tried = self._choose(data, search) if folds else self._without_evidence(data)
         chosen = next(each for each in tried if each.chosen)
         preparation, prepared = search.prepared(chosen.preparation)
-        estimator = candidates.final(chosen.candidate, chosen.epochs)
+        estimator = candidate(shared, chosen.candidate, chosen.epochs)
+        if chosen.candidate in PLAIN:
+            taken = estimator.get_params(deep=False)
+            length = {"max_epochs": chosen.epochs, "select_by": "last"}
+            estimator = TrainVal(**{**taken, **length})
         outcome = train(estimator, prepared, run.stage(0))
         parameters = plain_parameters(estimator.get_params(deep=False))
         model = outcome.model
@@ -178,27 +147,38 @@ class Auto(EpochClassifier):
 
     def _choose(self, data: Graph, search: Search) -> list[Tried]:
         names = self._preparations(data)
-        entrants = []
+        wanted = []
         for method in candidate_names(self.methods):
             # Whatever learns a structure has the network and the features of vanilla.
             plain = method if method in PLAIN else "vanilla"
-            preparation, look = search.choose_features(plain, names)
-            epochs = self._epochs_at(look) if refits(method) else None
-            entrants.append(Entrant(method, preparation, epochs))
-        able = [each for each in entrants if search.can_try(each.method)]
+            preparation, best = search.choose_features(plain, names)
+            epochs = self._epochs_at(best) if refits(method) else None
+            wanted.append(Configuration(method, preparation, epochs))
+        able = [one for one in wanted if search.can_try(one.method)]
         if not able:
             return self._without_evidence(data)
-        race = search.choose_method(able)
-        length = {each: self._length(each, race, search) for each in able}
-        tried = tried_in_words(able, race, length)
-        return tried + [untried(each) for each in entrants if each not in able]
+        ended = search.compare(able)
+        tried = [
+            Tried(
+                candidate=one.method,
+                preparation=one.preparation,
+                epochs=self._length(one, ended, search),
+                fold_accuracy=ended.scores[one].fold_accuracy,
+                accuracy=ended.scores[one].accuracy,
+                log_loss=ended.scores[one].loss,
+                seconds=ended.scores[one].seconds,
+                chosen=one == ended.winner,
+                reason=_reason(one, ended),
+            )
+            for one in able
+        ]
+        return tried + [_untried(one) for one in wanted if one not in able]
 
     def _without_evidence(self, data: Graph) -> list[Tried]:
         names, methods = self._preparations(data), candidate_names(self.methods)
         # A plain network needs no labels to validate on.
         methods.sort(key=lambda method: method not in PLAIN)
-        entrants = [Entrant(method, names[0]) for method in methods]
-        first = untried(entrants[0])
+        first, *others = (_untried(Configuration(one, names[0])) for one in methods)
         epochs = min(_EPOCHS_WITHOUT_EVIDENCE, self.max_epochs)
         chosen = replace(
             first,
@@ -206,31 +186,33 @@ class Auto(EpochClassifier):
             epochs=epochs if first.candidate in PLAIN else None,
             reason="it is the first candidate, and no label could be held out",
         )
-        return [chosen, *(untried(each) for each in entrants[1:])]
+        return [chosen, *others]
 
-    def _length(self, entrant: Entrant, race: Race, search: Search) -> int | None:
-        if entrant.method not in PLAIN:
-            return entrant.epochs
-        # A race may be won after one fold, but a length is better with more of them.
-        if entrant == race.winner:
-            return self._epochs_at(search.best_look(entrant))
-        return self._epochs_at(race.standings[entrant].best_look)
+    def _length(
+        self, one: Configuration, ended: Elimination, search: Search
+    ) -> int | None:
+        if one.method not in PLAIN:
+            return one.epochs
+        # One fold may be enough to win, but a length is better with more of them.
+        if one == ended.winner:
+            return self._epochs_at(search.best_evaluation(one))
+        return self._epochs_at(ended.scores[one].best)
 
-    def _epochs_at(self, look: int) -> int:
-        return min(look * self.evaluate_every, self.max_epochs)
+    def _epochs_at(self, evaluation: int) -> int:
+        return min(evaluation * self.evaluate_every, self.max_epochs)
 
     def _preparations(self, data: Graph) -> list[str]:
         if self.features != "auto":
             return [own_name("features", self.features, PREPARATIONS)]
         return suitable_preparations(data)
 
-    def _candidates(self, device: str, seed: int) -> Candidates:
+    def _shared(self, device: str, seed: int) -> dict[str, Any]:
         own = {"device": device, "random_state": seed}
-        return Candidates({**self.get_params(deep=False), **own})
+        return {**self.get_params(deep=False), **own}
 
     def _tell_choice(self, choice: Choice | None) -> None:
-        super()._tell_choice(choice)
         assert choice is not None
+        self.decision_ = choice
         chosen = choice.chosen
         self.chosen_ = chosen.candidate
         self.preparation_ = chosen.preparation

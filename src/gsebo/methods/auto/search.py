@@ -2,124 +2,137 @@
 
 import time
 from collections.abc import Sequence
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from gsebo.data.preparation import Preparation, fit_preparation
+from gsebo.errors import InvalidInput
 from gsebo.files import Form, check_tensors
 from gsebo.graph.graph import Graph
-from gsebo.methods.auto.candidates import PLAIN, Candidates, train
-from gsebo.methods.auto.race import Curve, Entrant, Race, Standing, look, run_race
-from gsebo.methods.base import Run
+from gsebo.lookup import own_name
+from gsebo.methods.auto.elimination import (
+    Configuration,
+    Elimination,
+    HeldOutCurve,
+    HeldOutScore,
+    eliminate,
+    evaluated,
+)
+from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.label_parts import Fold
+from gsebo.methods.outcome import Outcome
+from gsebo.methods.schedule import EpochClassifier
 from gsebo.schema import Count, NotNegative
-from gsebo.training import StepRecord
+from gsebo.training import Checkpoint, StepRecord
 from gsebo.training.checkpoint import FORMAT, CheckpointFacts
 
-_OWNER = "search"
+PLAIN = ("vanilla", "mlp")
+"""Networks without structure learning: the length of their training is chosen, and then
+they are trained on all labels."""
 
-
-class _CurveFacts(CheckpointFacts, frozen=True, kw_only=True):
-    """What a file says of its curve.
-
-    Attributes:
-        num_looks: How often held-out nodes were looked at.
-        seconds: How long the training took.
-    """
-
-    num_looks: Count
-    seconds: NotNegative
-
-
-@final
-class CurveFiles:
-    """The curves of one run, where it has a checkpoint to keep them with.
-
-    Args:
-        run: The run. What belongs to another one is refused here, before any training.
-    """
-
-    def __init__(self, run: Run) -> None:
-        self._checkpoint = run.checkpoint
-        self._fingerprint = run.fingerprint()
-        if self._checkpoint is not None:
-            self._checkpoint.prepare()
-            owner = self._checkpoint.stage(_OWNER)
-            if owner.read(self._fingerprint, CheckpointFacts) is None:
-                # What an earlier fit left would otherwise be found later.
-                self._checkpoint.remove()
-                facts = CheckpointFacts(format=FORMAT, fingerprint=self._fingerprint)
-                owner.write({}, facts)
-
-    def save(self, name: str, curve: Curve) -> None:
-        """Write a curve, if there is a place for it."""
-        if self._checkpoint is None:
-            return
-        facts = _CurveFacts(
-            format=FORMAT,
-            fingerprint=self._fingerprint,
-            num_looks=len(curve.right),
-            seconds=curve.seconds,
-        )
-        tensors = {"right": curve.right, "loss": curve.loss}
-        self._checkpoint.stage(name).write(tensors, facts)
-
-    def load(self, name: str, num_nodes: int) -> Curve | None:
-        """Read a curve, if the run is resumed and came so far.
-
-        Args:
-            name: Of the curve.
-            num_nodes: Number of held-out nodes.
-        """
-        if self._checkpoint is None:
-            return None
-        place = self._checkpoint.stage(name)
-        found = place.read(self._fingerprint, _CurveFacts)
-        if found is None:
-            return None
-        tensors, facts = found
-        shape = facts.num_looks, num_nodes
-        forms = {"right": Form(torch.bool, shape), "loss": Form(torch.float32, shape)}
-        check_tensors(tensors, forms, f"{place.path}")
-        return Curve(tensors["right"], tensors["loss"], facts.seconds)
-
-
+# What a method may have by the same name is another thing there.
+_OF_AUTO = ("methods", "features", "num_folds")
+# Other loops count in other steps, and have a patience of their own.
+_OF_EPOCHS = ("max_epochs", "evaluate_every", "patience", "select_by")
+# So many epochs leave every method as long as it is by default.
+_FULL_LENGTH = 1000
 # Held-out nodes that are enough to choose features and a length by, and a method.
 _ENOUGH_FOR_FEATURES = 1000
 _ENOUGH_FOR_METHODS = 2500
 
 
+def candidate_names(text: str) -> list[str]:
+    """Read ``"vanilla,mlp"``; the names have to be those of methods."""
+    from gsebo.methods.registry import METHODS
+
+    others = {name: info for name, info in METHODS.items() if name != "auto"}
+    parts = text.split(",") if isinstance(text, str) else []
+    names = [own_name("method", part, others) for part in parts if part.strip()]
+    if not names or len(set(names)) < len(names):
+        raise InvalidInput(
+            f"methods={text!r} given; expected different names of methods with commas "
+            "between them, such as 'vanilla,mlp'."
+        )
+    return names
+
+
+def refits(method: str) -> bool:
+    """Whether a method trains fresh weights on the structure that it has learned."""
+    from gsebo.methods.registry import METHODS
+
+    return "refit_epochs" in METHODS[method].estimator().get_params(deep=False)
+
+
+def candidate(
+    parameters: dict[str, Any], method: str, epochs: int | None = None
+) -> GraphClassifier:
+    """The estimator of a method, with the parameters of an automatic fit that it has.
+
+    Where it is known for how many epochs the plain network is best trained, fresh
+    weights are trained so long on a structure that was learned.
+    """
+    from gsebo.methods.registry import METHODS
+
+    estimator = METHODS[method].estimator
+    own = estimator().get_params(deep=False)
+    epochwise = issubclass(estimator, EpochClassifier)
+    others = _OF_AUTO if epochwise else _OF_AUTO + _OF_EPOCHS
+    shared = [name for name in parameters if name in own and name not in others]
+    given = {name: parameters[name] for name in shared}
+    if method == "mlp":
+        given |= {"backbone": "mlp", "backbone_options": None}
+    if "max_outer_steps" in own:
+        share = min(1.0, parameters["max_epochs"] / _FULL_LENGTH)
+        given["max_outer_steps"] = max(1, round(share * own["max_outer_steps"]))
+    if epochs is not None and refits(method):
+        given["refit_epochs"] = epochs
+    return estimator(**given)
+
+
+def train(estimator: GraphClassifier, data: Graph, run: Run) -> Outcome:
+    """Train an estimator within another one's fit, on a graph that was validated."""
+    (outcome,) = estimator._train(data, [run])
+    return outcome
+
+
+class _CurveFacts(CheckpointFacts, frozen=True, kw_only=True):
+    # Of evaluations.
+    num_looks: Count
+    seconds: NotNegative
+
+
 @final
 class Search:
-    """Everything that is tried for one seed.
-
-    Args:
-        candidates: Makes the estimators.
-        data: A validated graph whose test labels are hidden.
-        folds: Divisions of its labels.
-        run: The fit that this is a part of.
-        by_loss: Whether the length of a training is chosen by loss.
-    """
+    """All that is tried for one seed, on a validated graph without test labels."""
 
     def __init__(
         self,
-        candidates: Candidates,
+        parameters: dict[str, Any],
         data: Graph,
         folds: Sequence[Fold],
         run: Run,
         *,
         by_loss: bool,
     ) -> None:
-        self._candidates = candidates
+        self._parameters = parameters
         self._data = data
         self._folds = folds
         self._run = run
         self._by_loss = by_loss
-        self._files = CurveFiles(run)
         self._prepared: dict[str, tuple[Preparation, Graph]] = {}
-        self._curves: dict[tuple[Entrant, int], Curve] = {}
+        self._curves: dict[tuple[Configuration, int], HeldOutCurve] = {}
+        self._fingerprint = run.fingerprint()
+        if run.checkpoint is not None:
+            # What belongs to another run is refused before any training.
+            run.checkpoint.prepare()
+            owner = run.checkpoint.stage("search")
+            if owner.read(self._fingerprint, CheckpointFacts) is None:
+                # What an earlier fit left would otherwise be found later.
+                run.checkpoint.remove()
+                facts = CheckpointFacts(format=FORMAT, fingerprint=self._fingerprint)
+                owner.write({}, facts)
 
     def prepared(self, name: str) -> tuple[Preparation, Graph]:
         """A preparation, fitted, and the graph with its features."""
@@ -129,70 +142,82 @@ class Search:
         return self._prepared[name]
 
     def choose_features(self, method: str, names: Sequence[str]) -> tuple[str, int]:
-        """Find what a plain network does best with; there has to be a fold.
+        """The features that a plain network does best with, and its best evaluation."""
+        tried = [Configuration(method, name) for name in names]
+        ended = self.compare(tried, _ENOUGH_FOR_FEATURES)
+        return ended.winner.preparation, ended.scores[ended.winner].best
 
-        Returns:
-            The preparation of the features, and the number of the best look.
-        """
-        entrants = [Entrant(method, name) for name in names]
-        race = self._race(entrants, _ENOUGH_FOR_FEATURES)
-        return race.winner.preparation, race.standings[race.winner].best_look
+    def compare(
+        self, tried: Sequence[Configuration], enough: int = _ENOUGH_FOR_METHODS
+    ) -> Elimination:
+        """Find the best of some, on as many held-out nodes as are enough."""
+        return eliminate(tried, self._folds, self._curve, enough, self._by_loss)
 
-    def choose_method(self, entrants: Sequence[Entrant]) -> Race:
-        """Let methods with their preparations race; there has to be a fold."""
-        return self._race(entrants, _ENOUGH_FOR_METHODS)
-
-    def best_look(self, entrant: Entrant) -> int:
-        """The best look of a plain network on all folds, however its race went."""
-        curves: list[Curve] = []
+    def best_evaluation(self, plain: Configuration) -> int:
+        """That of a plain network on all folds, however many it was tried on."""
+        curves: list[HeldOutCurve] = []
         seen = 0
         for number, fold in enumerate(self._folds):
             if seen < _ENOUGH_FOR_FEATURES:
-                curves.append(self._curve(entrant, number))
+                curves.append(self._curve(plain, number))
                 seen += len(fold.held_out)
-        return Standing.of(curves, by_loss=self._by_loss).best_look
+        return HeldOutScore.of(curves, by_loss=self._by_loss).best
 
     def can_try(self, method: str) -> bool:
         """Whether there are labels left to validate on, for those that need it."""
         return method in PLAIN or all(len(fold.val) for fold in self._folds)
 
-    def _race(self, entrants: Sequence[Entrant], enough: int) -> Race:
-        return run_race(
-            entrants, self._folds, self._curve, enough=enough, by_loss=self._by_loss
-        )
-
-    def _curve(self, entrant: Entrant, number: int) -> Curve:
-        key = entrant, number
+    def _curve(self, tried: Configuration, number: int) -> HeldOutCurve:
+        key = tried, number
         if key not in self._curves:
-            name = f"{entrant.method}-{entrant.preparation}-{number}"
-            found = self._files.load(name, len(self._folds[number].held_out))
+            fold, checkpoint = self._folds[number], self._run.checkpoint
+            name = f"{tried.method}-{tried.preparation}-{number}"
+            place = checkpoint and checkpoint.stage(name)
+            found = self._load(place, len(fold.held_out)) if place else None
             if found is None:
-                found = self._train(entrant, self._folds[number])
-                self._files.save(name, found)
+                found = self._train(tried, fold)
+                if place:
+                    self._save(place, found)
             self._curves[key] = found
         return self._curves[key]
 
-    def _train(self, entrant: Entrant, fold: Fold) -> Curve:
+    def _save(self, place: Checkpoint, curve: HeldOutCurve) -> None:
+        facts = _CurveFacts(
+            format=FORMAT,
+            fingerprint=self._fingerprint,
+            num_looks=len(curve.right),
+            seconds=curve.seconds,
+        )
+        place.write({"right": curve.right, "loss": curve.loss}, facts)
+
+    def _load(self, place: Checkpoint, num_nodes: int) -> HeldOutCurve | None:
+        found = place.read(self._fingerprint, _CurveFacts)
+        if found is None:
+            return None
+        tensors, facts = found
+        shape = facts.num_looks, num_nodes
+        forms = {"right": Form(torch.bool, shape), "loss": Form(torch.float32, shape)}
+        check_tensors(tensors, forms, f"{place.path}")
+        return HeldOutCurve(tensors["right"], tensors["loss"], facts.seconds)
+
+    def _train(self, tried: Configuration, fold: Fold) -> HeldOutCurve:
         begun = time.perf_counter()
-        estimator = self._candidates.make(entrant.method, entrant.epochs)
-        _, data = self.prepared(entrant.preparation)
+        estimator = candidate(self._parameters, tried.method, tried.epochs)
+        _, data = self.prepared(tried.preparation)
         nodes = fold.held_out.to(self._run.device)
         labels = self._data.y.to(self._run.device, torch.int64)[nodes]
-        looks = []
+        evaluations = []
 
         def watch(record: StepRecord, logits: Tensor) -> None:
-            looks.append(look(logits[nodes].log_softmax(-1), labels))
+            evaluations.append(evaluated(logits[nodes].log_softmax(-1), labels))
             tell(record, logits)
 
-        tell = self._run.watcher or _nobody
-        if entrant.method in PLAIN:
+        tell = self._run.watcher or (lambda record, logits: None)
+        if tried.method in PLAIN:
             train(estimator, fold.for_length(data), self._run.watched_by(watch))
         else:
             alone = self._run.watched_by(tell)
             outcome = train(estimator, fold.for_method(data), alone)
-            looks = [look(outcome.probability[nodes].log(), labels)]
-        return Curve.of_looks(looks, time.perf_counter() - begun)
-
-
-def _nobody(record: StepRecord, logits: Tensor) -> None:
-    """Listens where nobody does."""
+            evaluations = [evaluated(outcome.probability[nodes].log(), labels)]
+        right, loss = map(torch.stack, zip(*evaluations, strict=True))
+        return HeldOutCurve(right, loss, time.perf_counter() - begun)

@@ -17,7 +17,7 @@ _NOTES = (
 
 
 def choices_sheet(evidence: Evidence) -> Sheet:
-    """Lay out what was taken for each method, network and dataset, and the runner-up."""
+    """Lay out what was taken for each cell of a recipe, and what came next."""
     recipe = evidence.recipe
     rows_of = [row for block in recipe.blocks for row in block.backbones]
     chosen = sorted(_chosen(evidence), key=lambda one: rows_of.index(one[1].row))
