@@ -6,7 +6,7 @@ import pytest
 
 from gsebo.experiments import Result, Store, Tuning, make_plan
 from gsebo.report import accuracy_sheet, gather_evidence
-from gsebo.report.tables.accuracy import curve_table
+from gsebo.report.tables.sheets import curve_table
 from gsebo.report.tables.table import Missing, Value
 
 from .synthetic import recipe_of

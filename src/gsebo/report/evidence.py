@@ -198,10 +198,7 @@ def gather_evidence(
 
 
 def gaps(evidence: Evidence, name: str | None = None) -> list[str]:
-    """Say how many trials are not stored, and how many failed.
-
-    With what ``gsebo run`` knows the recipe by, also how to run them, and why.
-    """
+    """Say how many trials are not stored and failed; of a named recipe what to do."""
     sentences = []
     if evidence.missing:
         command = f": `gsebo run {name}` runs them" if name else ""

@@ -68,14 +68,9 @@ def _code(text: str) -> Markup:
 
 def _tags(tags: Tags) -> Markup:
     """As attributes that the filter reads."""
-    kinds = (
-        ("method", tags.methods),
-        ("backbone", tags.backbones),
-        ("dataset", tags.datasets),
-    )
     return Markup("").join(
-        Markup(' data-{}="{}"').format(kind, " ".join(names))
-        for kind, names in kinds
+        Markup(' data-{}="{}"').format(kind.removesuffix("s"), " ".join(names))
+        for kind, names in vars(tags).items()
         if names
     )
 

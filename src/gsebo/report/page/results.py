@@ -20,9 +20,8 @@ from gsebo.report.figures.drawing import Drawing
 from gsebo.report.names import backbone_title, gain_place, published_gain
 from gsebo.report.page.render import filter_choices, render
 from gsebo.report.page.tables import CellTrials, PageTable, page_table, trial_list
-from gsebo.report.tables.accuracy import accuracy_sheet
-from gsebo.report.tables.choices import choices_sheet
 from gsebo.report.tables.entry import Entry, entries
+from gsebo.report.tables.sheets import accuracy_sheet, choices_sheet
 
 # The paper's first; others follow by their names.
 _ORDER = (
