@@ -58,6 +58,21 @@ def test_figures_at_a_few_steps(tmp_path: Path) -> None:
     assert not any(isinstance(one, Missing) for one in vanilla.contents[:8])
 
 
+def test_steps_of_a_short_training_may_be_the_same(tmp_path: Path) -> None:
+    store, recipe = Store(tmp_path / "results"), recipe_of(tmp_path, TEXT)
+    short = {name: values[:1] for name, values in curve(1, 1.0).items()}
+    short["inner_steps"] = [5]
+    trials = [one.trial for one in make_plan(recipe, Tuning({})).trials]
+    store.append(
+        recipe.name,
+        [Result(trial=one, test_accuracy=0.5, curves=short) for one in trials],
+    )
+    table = curve_table(gather_evidence(recipe, store))
+    assert table is not None
+    assert [group.title for group in table.groups] == ["0", "0", "2", "5"]
+    assert {len(row.contents) for row in table.rows} == {16}
+
+
 def test_nothing_without_curves(tmp_path: Path) -> None:
     recipe = recipe_of(tmp_path, TEXT)
     assert curve_table(gather_evidence(recipe, Store(tmp_path / "results"))) is None

@@ -241,22 +241,23 @@ def curve_table(evidence: Evidence) -> Table | None:
     if not (longest := int(max(ends, default=0))):
         return None
     headings = tuple(_COLUMNS.values())
-    steps = [round(longest * place) for place in _PLACES]
+    # Of a short training two places may be the same step.
+    steps = {place: round(longest * place) for place in _PLACES}
     lines = []
     for cell, results in evidence.results.items():
-        line: dict[int, list[Content]] = {step: [] for step in steps}
+        line: dict[float, list[Content]] = {place: [] for place in steps}
         for curve in (mean_curve(results, name) for name in _COLUMNS):
-            for step, contents in line.items():
-                contents.append(Missing())
+            for place, step in steps.items():
+                line[place].append(Missing())
                 if curve is not None and step <= curve[0][-1]:
                     at = int((curve[0] >= step).argmax())
-                    contents[-1] = Value(100 * curve[1][at], 100 * curve[2][at])
+                    line[place][-1] = Value(100 * curve[1][at], 100 * curve[2][at])
         lines.append(((cell.row, cell.method, cell.dataset, cell.setting), line))
     return lay_out(
         "After so many steps of the weights: training loss times 100, and "
         "accuracies in percent",
         ("network", "method", "dataset", "setting"),
-        {step: ColumnGroup(str(step), headings) for step in steps},
+        {place: ColumnGroup(str(step), headings) for place, step in steps.items()},
         lines,
         optional="",
     )
