@@ -376,8 +376,6 @@ class FittedModel:
         release(own)
         return start + pad(change, (0, start.numel() - change.shape[-1]))
 
-    # --- the graph of the fit ---------------------------------------------------------
-
     def mean_graph(self) -> tuple[Tensor, Tensor]:
         """Edges that messages flow along, and the mean strength of each entry.
 
