@@ -18,7 +18,7 @@ from gsebo.lookup import lookup, normalise, own_name
 
 
 def has_unseen(data: Graph) -> bool:
-    """Whether some of the nodes are not for the eyes of a fit."""
+    """Whether a fit may not see some of the nodes."""
     return "unseen_mask" in data and data.unseen_mask is not None
 
 
@@ -162,8 +162,8 @@ def _nodes_of(data: Graph, key: str) -> Nodes:
 
 def _planetoid(data: Graph, detail: str, seed: int) -> Graph:
     per_class, num_val, num_test = _numbers(detail or "20/500/1000", "planetoid")
-    labels, generator = _labels(data), seeded_generator(seed)
-    order = generator.permutation(np.flatnonzero(labels >= 0))
+    labels = _labels(data)
+    order = seeded_generator(seed).permutation(np.flatnonzero(labels >= 0))
     train = []
     for members in _members_of_each_class(labels, order):
         if len(members) < per_class:

@@ -1,23 +1,17 @@
-"""The citation graphs of Planetoid (Yang et al., 2016): Cora, Citeseer, PubMed.
+"""Datasets as they were published, made into graphs.
 
-Raw files ``ind.NAME.*``: ``x``, ``y`` are features and one-hot labels of the training
-nodes, ``allx``, ``ally`` of all but the test nodes, ``tx``, ``ty`` of the test nodes in
-the order of ``test.index``; ``graph`` is a dictionary of neighbours.
+The citation graphs of Planetoid (Yang et al., 2016), files ``ind.NAME.*``: ``y`` has
+labels of the training nodes, ``allx``, ``ally`` features and one-hot labels of all
+but the test nodes, ``tx``, ``ty`` of the test nodes in the order of ``test.index``;
+``graph`` is a dictionary of neighbours. Terrorist attacks joined when they happened at
+one place (LINQS, Zhao et al., 2006): no split is published; the masks are per class, in
+file order, as in the public code that uses this graph. Airports of the USA joined by
+flights (Ribeiro et al., struc2vec, 2017): nodes are numbered by first appearance in the
+list of edges, features are the degree, one-hot, and the masks are those that GAug (Zhao
+et al., 2021) published.
 
-Terrorist attacks joined when they happened at one place (LINQS, Zhao et al., 2006).
-
-No split is published with it; the masks are per class, in file order, 10 % training,
-20 % validation, 70 % test, as in the public code that uses this graph.
-
-Reads the pickles in which some datasets are published, and nothing else.
-
-A pickle may name any function and have it called. Here only the few classes that
-arrays and adjacency lists are made of can be named; all else is refused.
-
-Airports of the USA joined by flights (Ribeiro et al., struc2vec, 2017).
-
-Nodes are numbered by first appearance in the list of edges, features are the degree,
-one-hot, and the masks are those that GAug (Zhao et al., 2021) published.
+Some are pickles. A pickle may name any function and have it called. Here only the few
+classes that arrays and adjacency lists are made of can be named; all else is refused.
 """
 
 import io

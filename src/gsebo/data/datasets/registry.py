@@ -96,8 +96,6 @@ _GAUG_LICENCE = "repository MIT (GAug); adjacency and data none stated"
 _GAUG_SOURCE = (
     "https://github.com/zhao-tong/GAug, https://github.com/xhuang31/AANE_Python"
 )
-_RANDOM = "random:10/20/70"
-_TEN_OF_THE_FILE = "file:seed"
 
 DATASETS: dict[str, DatasetInfo] = {
     info.name: info
@@ -156,7 +154,7 @@ DATASETS: dict[str, DatasetInfo] = {
             licence="repositories MIT (gnn-benchmark, GraphData); data none stated",
             source="https://github.com/EdisonLeeeee/GraphData",
             digest="b2d02a39ff0c79631a21445fe94dd9406aaa25cd2841a820bc3fcf3d5d402cc6",
-            default_split=_RANDOM,
+            default_split="random:10/20/70",
         ),
         DatasetInfo(
             "minesweeper",
@@ -165,7 +163,7 @@ DATASETS: dict[str, DatasetInfo] = {
             licence="MIT",
             source=_HETEROPHILOUS_SOURCE,
             digest="4397decccc8222bf331563664d9b5f8e28a630633668345167fb91d132432844",
-            default_split=_TEN_OF_THE_FILE,
+            default_split="file:seed",
         ),
         DatasetInfo(
             "texas",
@@ -174,7 +172,7 @@ DATASETS: dict[str, DatasetInfo] = {
             licence="repository MIT; data of WebKB, no licence stated",
             source=_HETEROPHILOUS_SOURCE,
             digest="bb2dd649fc0bd662ad427735d02c6807d413601f4180cbcb0050507913d46dba",
-            default_split=_TEN_OF_THE_FILE,
+            default_split="file:seed",
         ),
         DatasetInfo(
             "wordnet-lexname",
@@ -183,7 +181,7 @@ DATASETS: dict[str, DatasetInfo] = {
             licence="WordNet 3.0 licence: free to use, change and pass on with notice",
             source="https://packages.debian.org/wordnet-base (3.0), own construction",
             digest="47bcc7e8b51bfb2630a2036ae1000640dcb174dc239ac8e8302fb069832a2262",
-            default_split=_RANDOM,
+            default_split="random:10/20/70",
         ),
         DatasetInfo(
             "blogcatalog",
@@ -241,21 +239,16 @@ def require_known_graph(name: str) -> None:
 
 
 def is_graph_path(name_or_path: str | PathLike[str]) -> bool:
-    """Whether this can only be meant as the path of a file.
-
-    Raises:
-        InvalidInput: It is neither a text nor a path.
-    """
+    """Whether this can only be meant as the path of a file."""
     if not isinstance(name_or_path, str | PathLike):
         raise InvalidInput(
             f"{name_or_path!r:.40} given as a graph: expected a name or a path."
         )
     if not isinstance(name_or_path, str):
         return True
-    separators = {"/", os.sep}
     return (
         os.path.splitext(name_or_path)[1] in FORMATS
-        or any(separator in name_or_path for separator in separators)
+        or any(separator in name_or_path for separator in ("/", os.sep))
         or os.path.isfile(name_or_path)
     )
 
@@ -273,8 +266,14 @@ def locate(
         ("cache", cache_folder() / file),
         ("embedded", _EMBEDDED / file),
     ]
-    folder = _given_folder(data_dir)
-    if folder is not None:
+    given = os.environ.get("GSEBO_DATA") if data_dir is None else os.fspath(data_dir)
+    if given:
+        folder = Path(os.path.expanduser(given))
+        if not os.path.isdir(folder):
+            origin = "GSEBO_DATA" if data_dir is None else "data_dir"
+            raise InvalidInput(
+                f"{origin} is {given!r:.200}: expected an existing folder."
+            )
         places.insert(0, ("data_dir", folder / file))
     for where, path in places:
         if os.path.isfile(path):
@@ -289,14 +288,3 @@ def cache_folder() -> Path:
         return Path(os.path.expanduser(own))
     usual = os.environ.get("XDG_CACHE_HOME")
     return (Path(usual) if usual else Path.home() / ".cache") / "gsebo"
-
-
-def _given_folder(data_dir: str | PathLike[str] | None) -> Path | None:
-    given = os.environ.get("GSEBO_DATA") if data_dir is None else os.fspath(data_dir)
-    if not given:
-        return None
-    folder = Path(os.path.expanduser(given))
-    if not os.path.isdir(folder):
-        origin = "GSEBO_DATA" if data_dir is None else "data_dir"
-        raise InvalidInput(f"{origin} is {given!r:.200}: expected an existing folder.")
-    return folder

@@ -28,7 +28,7 @@ from gsebo.data.formats.folder import (
     new_folder,
 )
 from gsebo.data.formats.table_rows import (
-    INTEGER,
+    ColumnKind,
     Progress,
     RowBatch,
     TableFile,
@@ -73,7 +73,7 @@ class _EdgeList:
         sorter = EdgeSorter(
             scratch, run_edges=self._run_edges, with_rows=self._refuse_duplicates
         )
-        kinds = dict.fromkeys(self._ends, INTEGER)
+        kinds = dict.fromkeys(self._ends, ColumnKind.INTEGER)
         for batch in self._table.batches(kinds, progress):
             source, target = self._nodes(batch)
             kept = source != target

@@ -9,10 +9,8 @@ from numpy.typing import NDArray
 
 from gsebo.data.formats.folder import FolderWriter
 from gsebo.data.formats.table_rows import (
-    INTEGER,
-    NUMBER,
-    TEXT,
-    TRUTH,
+    ColumnKind,
+    Kinds,
     Progress,
     RowBatch,
     TableFile,
@@ -175,7 +173,7 @@ def read_nodes(
 ) -> NodeTable:
     """Read a node table; features go straight to the folder."""
     kinds, columns, mask_columns = _plan(table, columns)
-    features = tuple(name for name, kind in kinds.items() if kind == NUMBER)
+    features = tuple(name for name, kind in kinds.items() if kind == ColumnKind.NUMBER)
     x = writer.array("x", np.float32, (len(features),)) if features else None
     labels = None if columns.label is None else _Labels(table, columns.label)
     ids: list[Ints] = []
@@ -210,7 +208,7 @@ def read_nodes(
 
 def _plan(
     table: TableFile, columns: NodeColumns
-) -> tuple[dict[str, str], NodeColumns, dict[str, str]]:
+) -> tuple[Kinds, NodeColumns, dict[str, str]]:
     """What each column is read as, which is for what, and the columns of the masks.
 
     Columns of no use are left out too. Features alone are read as numbers.
@@ -240,13 +238,14 @@ def _plan(
         masks = {mask: name for mask, name in found.items() if name is not None}
     special = {id_, label, split, *masks.values()}
     kinds = {
-        name: NUMBER
+        name: ColumnKind.NUMBER
         for name, kind in chosen.items()
-        if name not in special and kind in (INTEGER, NUMBER, TRUTH)
+        if name not in special
+        and kind in (ColumnKind.INTEGER, ColumnKind.NUMBER, ColumnKind.TRUTH)
     }
-    kinds |= {name: INTEGER for name in (id_,) if name is not None}
-    kinds |= {name: TEXT for name in (label, split) if name is not None}
-    kinds |= dict.fromkeys(masks.values(), TRUTH)
+    kinds |= {name: ColumnKind.INTEGER for name in (id_,) if name is not None}
+    kinds |= {name: ColumnKind.TEXT for name in (label, split) if name is not None}
+    kinds |= dict.fromkeys(masks.values(), ColumnKind.TRUTH)
     if not kinds:
         raise InvalidInput(
             f"{table.path} has no column of use: expected an id, a label, a split or "

@@ -74,12 +74,7 @@ def is_graph_folder(path: str | PathLike[str]) -> bool:
 @final
 @dataclass(frozen=True)
 class GraphFolder:
-    """A graph on disk.
-
-    Attributes:
-        path: The folder.
-        manifest: What the folder says of itself.
-    """
+    """A graph on disk, in the folder ``path``, which says of itself ``manifest``."""
 
     path: Path
     manifest: Manifest
@@ -95,10 +90,6 @@ class GraphFolder:
         Args:
             path: The folder.
             anew: Read the arrays whatever is remembered.
-
-        Raises:
-            InvalidInput: The folder is no graph, or damaged, or not all there; the
-                message names the first bad thing.
         """
         folder = Path(os.path.expanduser(path))
         if not os.path.isdir(folder):
@@ -134,12 +125,7 @@ class GraphFolder:
         return Graph(num_nodes=self.manifest.num_nodes, **kept)
 
     def verify(self) -> None:
-        """Read everything again, in bounded memory, and check it.
-
-        Raises:
-            InvalidInput: A checksum differs or the arrays are no graph in canonical
-                order; the message names the first bad thing.
-        """
+        """Read everything again, in bounded memory, and raise for the first fault."""
         check_arrays(self.path, self.manifest, anew=True)
 
     def to_data(self) -> Graph:

@@ -67,7 +67,6 @@ class NpyWriter:
         self.rows += len(rows)
 
     def close(self) -> None:
-        """Write the length, and everything to the disk."""
         if self._file.closed:
             return
         # The header has room to spare for a longer first side: it does not move.
@@ -78,7 +77,6 @@ class NpyWriter:
         self._file.close()
 
     def discard(self) -> None:
-        """Let go of a file that is of no use any more."""
         self._file.close()
 
 
@@ -137,7 +135,7 @@ class NpyReader:
             yield begin, self.read(min(at_once, self.left))
 
     def digest(self) -> str:
-        """The checksum of the file, as ``sha256sum`` prints it; all must be read."""
+        """The checksum of the file; all must be read."""
         assert not self.left
         return self._hasher.hexdigest()
 

@@ -12,11 +12,8 @@ import pyarrow.csv as arrow_csv
 import pyarrow.parquet as parquet
 
 from gsebo.data.formats.table_rows import (
-    EXPECTED,
-    INTEGER,
-    NUMBER,
-    TEXT,
-    TRUTH,
+    ColumnKind,
+    Kinds,
     Progress,
     RowBatch,
     TableFile,
@@ -24,10 +21,10 @@ from gsebo.data.formats.table_rows import (
 from gsebo.errors import InvalidInput, escaped
 
 _TYPES = {
-    INTEGER: pa.int64(),
-    NUMBER: pa.float32(),
-    TEXT: pa.string(),
-    TRUTH: pa.bool_(),
+    ColumnKind.INTEGER: pa.int64(),
+    ColumnKind.NUMBER: pa.float32(),
+    ColumnKind.TEXT: pa.string(),
+    ColumnKind.TRUTH: pa.bool_(),
 }
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LONGEST_LINE = 2**28
@@ -131,17 +128,19 @@ class CSVFile(TableFile):
     def _refuse(self, line: int, fault: str) -> NoReturn:
         raise InvalidInput(f"line {line} of {self.path} {fault}.")
 
-    def kinds(self) -> dict[str, str | None]:
+    def kinds(self) -> dict[str, ColumnKind | None]:
         """What the first row holds; an empty field counts as a number."""
-        found: dict[str, str | None] = dict.fromkeys(self.columns, NUMBER)
+        found: dict[str, ColumnKind | None] = dict.fromkeys(
+            self.columns, ColumnKind.NUMBER
+        )
         for name, field in zip(self.columns, self._first_row, strict=False):
             if _WHOLE_NUMBER.fullmatch(field):
-                found[name] = INTEGER
-            elif not _fits(field or "0", NUMBER):
-                found[name] = TEXT
+                found[name] = ColumnKind.INTEGER
+            elif not _fits(field or "0", ColumnKind.NUMBER):
+                found[name] = ColumnKind.TEXT
         return found
 
-    def batches(self, kinds: dict[str, str], progress: Progress) -> Iterator[RowBatch]:
+    def batches(self, kinds: Kinds, progress: Progress) -> Iterator[RowBatch]:
         rows, size = 0, self.path.stat().st_size
         for block in _line_blocks(self.path, self._block_bytes):
             if self.named and block.first == 1:
@@ -154,7 +153,7 @@ class CSVFile(TableFile):
         if not rows:
             raise InvalidInput(f"{self.path} has only a header: expected rows.")
 
-    def _rows_of(self, block: _LineBlock, kinds: dict[str, str]) -> Iterator[RowBatch]:
+    def _rows_of(self, block: _LineBlock, kinds: Kinds) -> Iterator[RowBatch]:
         if (broken := _first_broken(block.content)) is not None:
             before, fault = broken
             content = b"\n".join(block.content.split(b"\n")[:before])
@@ -180,13 +179,17 @@ class CSVFile(TableFile):
         columns = {name: table[name].combine_chunks() for name in table.column_names}
         return RowBatch(self.path, self.unit, first, table.num_rows, columns)
 
-    def _parse(self, content: bytes, lines: int, kinds: dict[str, str]) -> Any:
+    def _parse(self, content: bytes, lines: int, kinds: Kinds) -> Any:
         """Parse lines; ``None`` if one of them does not fit."""
         # At the beginning of what it is given, pyarrow leaves such a mark out.
         if content.startswith(_BYTE_ORDER_MARK):
             return None
         if b"0x" in content or b"0X" in content:
-            whole = {name: TEXT for name, kind in kinds.items() if kind == INTEGER}
+            whole = {
+                name: ColumnKind.TEXT
+                for name, kind in kinds.items()
+                if kind == ColumnKind.INTEGER
+            }
             texts = self._parsed(content, whole) if whole else None
             if texts is not None and any(
                 pc.any(pc.match_substring_regex(column, _HEXADECIMAL)).as_py()
@@ -197,7 +200,7 @@ class CSVFile(TableFile):
         # A carriage return makes other rows of lines.
         return table if table is not None and table.num_rows == lines else None
 
-    def _parsed(self, content: bytes, kinds: dict[str, str]) -> Any:
+    def _parsed(self, content: bytes, kinds: Kinds) -> Any:
         try:
             return arrow_csv.read_csv(
                 pa.BufferReader(content),
@@ -219,7 +222,7 @@ class CSVFile(TableFile):
         except pa.ArrowInvalid:
             return None
 
-    def _count_good(self, lines: list[bytes], kinds: dict[str, str]) -> int:
+    def _count_good(self, lines: list[bytes], kinds: Kinds) -> int:
         """How many lines come before the first that does not fit, by halving."""
         good, bad = 0, len(lines)
         while bad - good > 1:
@@ -231,7 +234,7 @@ class CSVFile(TableFile):
                 good = middle
         return good
 
-    def _fault(self, text: str, kinds: dict[str, str], cut_off: bool) -> str:
+    def _fault(self, text: str, kinds: Kinds, cut_off: bool) -> str:
         fields = self._fields(text)
         if len(fields) != len(self.columns):
             held = f"{len(fields)} field{'s' * (len(fields) != 1)}"
@@ -240,9 +243,9 @@ class CSVFile(TableFile):
             wanted = ", ".join(self.columns) if self.named else "as in the first line"
             return f"has {held}: expected {len(self.columns)} ({wanted:.80})"
         for name, field in zip(self.columns, fields, strict=True):
-            kind = kinds.get(name, TEXT)
+            kind = kinds.get(name, ColumnKind.TEXT)
             if not _fits(field, kind):
-                return f"holds {field!r:.40} as {name}: expected {EXPECTED[kind]}"
+                return f"holds {field!r:.40} as {name}: expected {kind.value}"
         return (
             f"cannot be read ({text!r:.40}): expected UTF-8, quotes in pairs and no "
             "carriage return within"
@@ -259,15 +262,15 @@ class CSVFile(TableFile):
         return rows[0] if rows else [""]
 
 
-def _fits(field: str, kind: str) -> bool:
+def _fits(field: str, kind: ColumnKind) -> bool:
     """Whether a field is read as this kind."""
-    if kind == INTEGER and re.match(_HEXADECIMAL, field):
+    if kind == ColumnKind.INTEGER and re.match(_HEXADECIMAL, field):
         return False
     try:
         pa.array([field.strip()]).cast(_TYPES[kind])
     except pa.ArrowInvalid:
         return False
-    return kind not in (INTEGER, NUMBER) or bool(field.strip())
+    return kind not in (ColumnKind.INTEGER, ColumnKind.NUMBER) or bool(field.strip())
 
 
 def _first_broken(content: bytes) -> tuple[int, str] | None:
@@ -339,10 +342,10 @@ class ParquetFile(TableFile):
         if not self._rows:
             raise InvalidInput(f"{path} is empty: expected rows.")
 
-    def kinds(self) -> dict[str, str | None]:
+    def kinds(self) -> dict[str, ColumnKind | None]:
         return {field.name: _kind(field.type) for field in self._schema}
 
-    def batches(self, kinds: dict[str, str], progress: Progress) -> Iterator[RowBatch]:
+    def batches(self, kinds: Kinds, progress: Progress) -> Iterator[RowBatch]:
         at_once = max(_NUMBERS_AT_ONCE // len(kinds), 1)
         first = 1
         with self._opened() as file:
@@ -354,7 +357,7 @@ class ParquetFile(TableFile):
                 gaps = {
                     name: batch.column(name).is_null().index(True).as_py()
                     for name, kind in kinds.items()
-                    if kind != TEXT and batch.column(name).null_count
+                    if kind != ColumnKind.TEXT and batch.column(name).null_count
                 }
                 if gaps:
                     # Whoever reads the rows before may find fault with one of them.
@@ -371,7 +374,7 @@ class ParquetFile(TableFile):
                     name = min(gaps, key=lambda name: gaps[name])
                     raise InvalidInput(
                         f"row {first} of {self.path} has no {name}: expected "
-                        f"{EXPECTED[kinds[name]]}."
+                        f"{kinds[name].value}."
                     )
                 progress(f"reading {self.path.name}", first - 1, self._rows)
 
@@ -384,14 +387,14 @@ class ParquetFile(TableFile):
         except _UNREADABLE as error:
             raise self._unreadable(error) from error
 
-    def _column(self, column: Any, name: str, kind: str) -> Any:
+    def _column(self, column: Any, name: str, kind: ColumnKind) -> Any:
         try:
             # Numbers are rounded to single precision, not refused.
-            return column.cast(_TYPES[kind], safe=kind != NUMBER)
+            return column.cast(_TYPES[kind], safe=kind != ColumnKind.NUMBER)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise InvalidInput(
                 f"{name} of {self.path} is of type {column.type}: expected "
-                f"{EXPECTED[kind]} in each row ({escaped(str(error), longest=200)})."
+                f"{kind.value} in each row ({escaped(str(error), longest=200)})."
             ) from error
 
     def _opened(self) -> Any:
@@ -410,13 +413,13 @@ class ParquetFile(TableFile):
         )
 
 
-def _kind(type_: Any) -> str | None:
+def _kind(type_: Any) -> ColumnKind | None:
     if pa.types.is_boolean(type_):
-        return TRUTH
+        return ColumnKind.TRUTH
     if pa.types.is_integer(type_):
-        return INTEGER
+        return ColumnKind.INTEGER
     if pa.types.is_floating(type_) or pa.types.is_decimal(type_):
-        return NUMBER
+        return ColumnKind.NUMBER
     if pa.types.is_dictionary(type_):
         return _kind(type_.value_type)
-    return TEXT if pa.types.is_string(type_) else None
+    return ColumnKind.TEXT if pa.types.is_string(type_) else None

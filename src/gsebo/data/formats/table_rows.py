@@ -6,6 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import Enum
 from os import PathLike
 from pathlib import Path
 from typing import Any, final
@@ -17,17 +18,21 @@ from gsebo.errors import InvalidInput
 from gsebo.files import require_regular
 
 Array = NDArray[Any]
-INTEGER, NUMBER, TEXT, TRUTH = "integer", "number", "text", "truth"
-"""Kinds of columns; numbers are read in single precision."""
-EXPECTED = {
-    INTEGER: "a whole number",
-    NUMBER: "a number",
-    TEXT: "text",
-    TRUTH: "true or false",
-}
-
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how far it is, and where the end is."""
+
+
+@final
+class ColumnKind(Enum):
+    """What each row of a column holds; numbers are read in single precision."""
+
+    INTEGER = "a whole number"
+    NUMBER = "a number"
+    TEXT = "text"
+    TRUTH = "true or false"
+
+
+Kinds = dict[str, ColumnKind]
 
 
 @final
@@ -77,11 +82,11 @@ class TableFile(ABC):
     unit: str
 
     @abstractmethod
-    def kinds(self) -> dict[str, str | None]:
+    def kinds(self) -> dict[str, ColumnKind | None]:
         """Kind of each column by the first row or the schema; ``None``: no such."""
 
     @abstractmethod
-    def batches(self, kinds: dict[str, str], progress: Progress) -> Iterator[RowBatch]:
+    def batches(self, kinds: Kinds, progress: Progress) -> Iterator[RowBatch]:
         """Read these columns as these kinds.
 
         Raises:

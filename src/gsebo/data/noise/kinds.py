@@ -148,8 +148,7 @@ def add_inter_class_edges(data: Graph, count: int, seed: int = 0) -> Graph:
             f"y has shape {list(labels.shape)} and dtype {labels.dtype}: expected one "
             "integer class per node, none negative, to add edges."
         )
-    groups = np.asarray(labels, dtype=np.int64)
-    return _add_pairs(data, groups, count, seed, "inter-class")
+    return _add_pairs(data, labels.astype(np.int64), count, seed, "inter-class")
 
 
 def add_random_edges(data: Graph, count: int, seed: int = 0) -> Graph:
@@ -213,7 +212,11 @@ def shuffle_features(data: Graph, percent: int, seed: int = 0) -> Graph:
     count = share_of(percent, nodes)
     noisy = copy(data)
     if count > 1:
-        normalised = _is_normalised(data.x)
+        sums = _by_row(data.x, "sum")
+        # But for rows of zeros.
+        some = sums[sums != 0]
+        near = bool(((some - 1).abs() < _ROUNDING).all())
+        normalised = some.numel() > 0 and near
         x = _with_largest_entry_one(data.x) if normalised else data.x
         x = _permuted(x, _moves(nodes, columns, count, seed))
         noisy.x = normalise_rows(x) if normalised else x
@@ -251,12 +254,6 @@ def _permuted(x: Tensor, moves: Iterator[Tensor]) -> Tensor:
     order = by_column[by_row]
     shape = (x.shape[0], x.shape[1])
     return csr_tensor(starts, columns[order], x.values()[order], shape)
-
-
-def _is_normalised(x: Tensor) -> bool:
-    sums = _by_row(x, "sum")
-    some = sums[sums != 0]
-    return some.numel() > 0 and bool(((some - 1).abs() < _ROUNDING).all())
 
 
 def _with_largest_entry_one(x: Tensor) -> Tensor:

@@ -146,19 +146,9 @@ def write_power_law(
     law too. The class of a node is its number modulo the number of classes. Features
     are ``feature_signal`` times the mean of the class plus standard noise.
 
-    Args:
-        path: A folder that does not exist; it appears whole or not at all.
-        num_nodes: Number of nodes.
-        num_edges: Number of directed edges; up to 2 % of them may be missing.
-        num_features: Number of features.
-        num_classes: Number of classes.
-        homophily: Share of the edges that join nodes of one class.
-        labelled_share: Share of the nodes that train or validate, half of it each. As
-            many test.
-        feature_signal: Distance of the class means, in units of the noise.
-        dtype: ``float32``, or ``float16`` for half the room.
-        seed: The same arguments and seed give the same graph.
-        progress: Told how far it is.
+    The folder does not exist yet. Up to 2 % of the edges may be missing. A share of the
+    nodes is labelled, of which half train and half validate; as many others test.
+    ``dtype`` is ``float32``, or ``float16`` for half the room.
     """
     each = f"at least four for each of {num_classes} classes"
     most = num_nodes * (num_nodes - 1) // 16
