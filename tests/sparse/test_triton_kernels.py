@@ -33,6 +33,7 @@ DEVICE = "cuda" if ON_GPU else "cpu"
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 TRITON = find_spec("triton") is not None
 if TRITON and (ON_GPU or INTERPRETED):
+    from gsebo.sparse.kernels import triton_segments
     from gsebo.sparse.kernels.triton_cuda import TRITON_KERNELS
 
 needs_triton = pytest.mark.skipif(
@@ -182,6 +183,16 @@ def test_rows(dtype: torch.dtype, name: str) -> None:
         for batch in (1, 3):
             values = drawn(batch, pattern.num_entries, dtype=dtype)
             check_rows(pattern, values, drawn(batch, pattern.num_rows, dtype=dtype))
+
+
+@needs_triton
+@pytest.mark.parametrize("name", ["awkward", "hubs", "in order", "no entries"])
+def test_rows_of_large_graphs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many short and several long segments share a program."""
+    monkeypatch.setattr(triton_segments, "_AT_ONCE", 0)
+    for pattern in views(name):
+        values = drawn(2, pattern.num_entries)
+        check_rows(pattern, values, drawn(2, pattern.num_rows))
 
 
 @needs_triton

@@ -219,12 +219,10 @@ class SparseFeatures:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Type of the stored numbers."""
         return self.values.dtype
 
     @property
     def device(self) -> torch.device:
-        """Device of the stored numbers."""
         return self.values.device
 
     def __matmul__(self, weight: Tensor) -> Tensor:

@@ -299,29 +299,24 @@ class CompletePattern(Pattern):
 
     @property
     def num_entries(self) -> int:
-        """Number of positions."""
         return self.num_rows * self.num_columns
 
     @property
     def device(self) -> torch.device:
-        """Device of the values."""
         return self._device
 
     @cached_property
     def indptr(self) -> Tensor:  # type: ignore[override]
-        """Start of each row."""
         starts = torch.arange(self.num_rows + 1, device=self._device)
         return starts * self.num_columns
 
     @cached_property
     def columns(self) -> Tensor:  # type: ignore[override]
-        """Column of each stored position."""
         each = torch.arange(self.num_columns, device=self._device)
         return each.repeat(self.num_rows)
 
     @cached_property
     def entries(self) -> Tensor:  # type: ignore[override]
-        """Entry that each stored position holds."""
         every = torch.arange(self.num_entries, device=self._device)
         return self.matrix(every).flatten()
 
@@ -331,5 +326,4 @@ class CompletePattern(Pattern):
         )
 
     def to(self, device: torch.device | str) -> CompletePattern:
-        """Return the pattern on ``device``."""
         return CompletePattern(self.num_rows, device, transposed=self._transposed)

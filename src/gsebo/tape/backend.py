@@ -47,17 +47,15 @@ class AttentionStep(NamedTuple):
 
     @property
     def heads(self) -> int:
-        """Number of heads."""
         return self.weight.shape[1]
 
     @property
     def channels(self) -> int:
-        """Channels of one head."""
+        """Of one head."""
         return self.weight.shape[2]
 
     @property
     def lanes(self) -> int:
-        """1, or 2 with tangents."""
         return self.message.shape[2]
 
 

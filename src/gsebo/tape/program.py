@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from threading import Lock
@@ -48,22 +48,10 @@ class Program:
     one pass gives ``v . d(grad W)/dW`` and ``v . d(grad W)/dZ``, because second
     derivatives commute. Gradients by strengths add up over runs.
 
-    Args:
-        tape: The network.
-        reach: The nodes of the loss and their surroundings.
-        features: Of all nodes.
-        labels: Classes of the nodes of the loss, in their order; without them a run
-            only computes ``output``.
-        mean: Whether the loss is their mean, or else their sum.
-        seeds: One seed per replica.
-        lanes: 1 or 2.
-        strength_gradient: Whether gradients by strengths are computed.
-
-    Attributes:
-        weights: What to load before a run, and the gradient after it.
-        strengths: The same for the strengths.
-        loss: Of each replica.
-        output: Scores of the nodes of the loss, ``[replicas, nodes, classes]``.
+    The loss is the mean or the sum over the nodes that ``reach`` begins with, whose
+    classes are ``labels``; without them a run only computes ``output``, their scores
+    ``[replicas, nodes, classes]``. There is one replica for each seed. ``weights`` and
+    ``strengths`` are loaded before a run, and have the gradients after it.
     """
 
     def __init__(
@@ -92,21 +80,38 @@ class Program:
         if labels is not None:
             scale = 1.0 / max(labels.numel(), 1) if mean else 1.0
             calls += binder.backward(labels, scale, self.loss)
-        on_cuda = like.device.type == "cuda"
-        self._calls: CallsInTurn | GraphedCalls
-        self._calls = (
-            GraphedCalls(calls, like.device) if on_cuda else CallsInTurn(calls)
-        )
+        self._calls, self._device = calls, like.device
+        self._graph: CUDAGraph | None = None
         self.output = results.value(len(tape.steps) - 1)[:, :, 0]
 
     def run(self, step: int = 0) -> None:
-        """Compute everything for the weights and strengths that are loaded."""
+        """Compute everything for the weights and strengths that are loaded.
+
+        On a CUDA device, in the stream that is current. The first time its calls are
+        made one by one, as a kernel that is not loaded yet cannot be captured; then
+        they are captured, which runs nothing.
+        """
         self._randomness.step.fill_(step)
-        self._calls.run()
+        if self._device.type != "cuda":
+            _make(self._calls)
+        elif self._graph is None:
+            self._graph = _capture(self._calls, self._device, run_first=True)
+        else:
+            self._graph.replay()
 
     def kernel_seconds(self, repeats: int = 20) -> float:
         """Sum over the calls of the shortest time that each took, one by one."""
-        return self._calls.kernel_seconds(repeats)
+        if self._device.type == "cuda":
+            calls, device = self._calls, self._device
+            return sum(_seconds_on_device(call, device, repeats) for call in calls)
+        shortest = [float("inf")] * len(self._calls)
+        for _ in range(repeats):
+            for number, call in enumerate(self._calls):
+                begun = time.perf_counter()
+                call()
+                taken = time.perf_counter() - begun
+                shortest[number] = min(shortest[number], taken)
+        return sum(shortest)
 
 
 def _numbers_and_indices(
@@ -139,97 +144,52 @@ def _numbers_and_indices(
     return numbers + 5 * replicas * size, indices
 
 
-@final
-class CallsInTurn:
-    """Calls that are made one after the other."""
-
-    def __init__(self, calls: Sequence[Call]) -> None:
-        self._calls = calls
-
-    def run(self) -> None:
-        """Make all calls."""
-        for call in self._calls:
-            call()
-
-    def kernel_seconds(self, repeats: int) -> float:
-        """Sum over the calls of the shortest time that each took."""
-        shortest = [float("inf")] * len(self._calls)
-        for _ in range(repeats):
-            for number, call in enumerate(self._calls):
-                begun = time.perf_counter()
-                call()
-                taken = time.perf_counter() - begun
-                shortest[number] = min(shortest[number], taken)
-        return sum(shortest)
-
-
 # Two captures on one stream would end up in one graph.
 _CAPTURING = Lock()
 # A graph of one call is timed this often; the shortest counts.
 _ROUNDS = 3
 
 
-@final
-class GraphedCalls:
-    """Calls that read and write the same memory every time, on a CUDA device.
-
-    They start kernels and neither wait for the device nor allocate.
-    """
-
-    def __init__(self, calls: Sequence[Call], device: torch.device) -> None:
-        self._calls = calls
-        self._device = device
-        self._graph: CUDAGraph | None = None
-
-    def run(self) -> None:
-        """Make all calls, in the stream that is current.
-
-        The first time they are made one by one, because a kernel that is not loaded yet
-        cannot be captured; then they are captured, which runs nothing.
-        """
-        if self._graph is None:
-            self._graph = _capture(self._calls, self._device, run_first=True)
-        else:
-            self._graph.replay()
-
-    def kernel_seconds(self, repeats: int) -> float:
-        """Sum of the times that the calls take, each repeated on its own."""
-        return sum(self._seconds_of(call, repeats) for call in self._calls)
-
-    def _seconds_of(self, call: Call, repeats: int) -> float:
+def _make(calls: Sequence[Call]) -> None:
+    for call in calls:
         call()
-        # As a graph: one by one, starting a small kernel takes longer than running it.
-        graph = _capture([call] * repeats, self._device, run_first=False)
-        taken: list[float] = []
-        for _ in range(_ROUNDS):
-            begin, end = (
-                Event(enable_timing=True)  # type: ignore[no-untyped-call]
-                for _ in range(2)
-            )
-            begin.record()
-            graph.replay()
-            end.record()
-            end.synchronize()
-            taken.append(begin.elapsed_time(end) / repeats / 1e3)
-        return min(taken)
+
+
+def _seconds_on_device(call: Call, device: torch.device, repeats: int) -> float:
+    call()
+    # As a graph: one by one, starting a small kernel takes longer than running it.
+    graph = _capture([call] * repeats, device, run_first=False)
+    taken: list[float] = []
+    for _ in range(_ROUNDS):
+        begin, end = (
+            Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            for _ in range(2)
+        )
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        taken.append(begin.elapsed_time(end) / repeats / 1e3)
+    return min(taken)
 
 
 def _capture(
     calls: Sequence[Call], device: torch.device, *, run_first: bool
 ) -> CUDAGraph:
+    """Make a graph of calls that neither wait for the device nor allocate."""
     graph = CUDAGraph()
     with _CAPTURING, torch.cuda.device(device):
         here, side = torch.cuda.current_stream(), _side_stream(device)
         side.wait_stream(here)
         with torch.cuda.stream(side):
             if run_first:
-                CallsInTurn(calls).run()
+                _make(calls)
             # torch.cuda.graph would collect garbage and empty the cache first, which
             # takes longer than all the rest; nothing is allocated here.
             with _no_garbage_collection():
                 graph.capture_begin(capture_error_mode="thread_local")
                 try:
-                    CallsInTurn(calls).run()
+                    _make(calls)
                 finally:
                     graph.capture_end()
         here.wait_stream(side)
@@ -421,26 +381,16 @@ class _Binder:
         out, (argument,) = self._results.value(number), step.arguments
         weight, tangent = self._weights.pair(name)
         if self._results.constant[argument]:
-            wide = yield from self._wide_weight(weight, tangent)
-            yield from self._times_features(
-                number, step, wide, out.flatten(2), turned=False
-            )
+            if self._results.lanes == 2:
+                pair, weight = (weight, tangent), torch.stack((weight, tangent), 2)
+                yield self._kernels.widen(*pair, weight)
+            out, weight = out.flatten(2), weight.flatten(2)
+            yield from self._times_features(number, step, weight, out, turned=False)
             return
         h = self._results.value(argument, self._results.rows[number])
         yield from self._kernels.matmul(_tall(h), weight, _tall(out))
         if self._results.lanes == 2:
             yield from self._kernels.matmul(h[:, :, 0], tangent, out[:, :, 1], add=True)
-
-    def _wide_weight(
-        self, weight: Tensor, tangent: Tensor
-    ) -> Generator[Call, None, Tensor]:
-        """The weight, and its tangent beside it where there is one."""
-        if self._results.lanes == 1:
-            return weight
-        replicas, rows, channels = weight.shape
-        wide = weight.new_empty(replicas, rows, 2, channels)
-        yield self._kernels.widen(weight, tangent, wide)
-        return wide.flatten(2)
 
     def _product_back(self, number: int, step: Step, name: str) -> Iterator[Call]:
         """``g W^T`` and ``h^T g``, or the tangents of both."""

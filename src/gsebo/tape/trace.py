@@ -59,7 +59,6 @@ class Step:
 
     @property
     def channels(self) -> int:
-        """Width of the result."""
         return self.node.channels
 
     @property
@@ -185,15 +184,10 @@ class Reach:
     """The nodes within 0, 1, 2 ... propagations of some output nodes.
 
     The loss of a few labelled nodes depends on their surroundings only. The nodes are
-    listed by distance, so that those within ``k`` propagations are the first
-    ``sizes[k]``, and whatever is needed for fewer nodes is a slice of the rest.
-
-    Attributes:
-        order: Nodes by distance and then by number, int64.
-        sizes: How many of them are within 0, 1, 2 ... propagations.
-        blocks: ``blocks[k]`` propagates from the first ``sizes[k + 1]`` nodes to the
-            first ``sizes[k]``.
-        whole_entries: Number of entries of the whole pattern.
+    listed by distance and then by number (``order``), so that those within ``k``
+    propagations are the first ``sizes[k]``, and whatever is needed for fewer nodes is a
+    slice of the rest. ``blocks[k]`` propagates from the first ``sizes[k + 1]`` nodes to
+    the first ``sizes[k]``. The whole pattern has ``whole_entries`` entries.
 
     >>> path = Pattern.from_positions(torch.tensor([0, 1]), torch.tensor([1, 2]), 3)
     >>> Reach(path, torch.tensor([1]), 1).order.tolist()
@@ -329,10 +323,7 @@ class StrengthBlocks:
 class Weights:
     """All weights of a network in one row per replica, with tangents and gradients.
 
-    Attributes:
-        value: The weights, ``[replicas, size]``.
-        tangent: Their tangents; of size 0 where there are none.
-        gradient: The gradient of the loss, or with tangents the tangent of it.
+    Where there are tangents the gradient is the tangent of it, else they have size 0.
     """
 
     def __init__(self, tape: Tape, replicas: int, lanes: int, like: Tensor) -> None:

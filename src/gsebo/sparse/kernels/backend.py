@@ -45,11 +45,7 @@ class SparseKernels(ABC):
     ) -> Tensor:
         """Mask of ``size`` numbers: inverse keep rate where hash < threshold, else 0.
 
-        Args:
-            size: How many.
-            threshold: Of the 32 random bits of each position, up to ``2**32``.
-            keys: Of the place in the network.
-            like: Gives device and type.
+        Of each position the hash has 32 bits; the threshold is up to ``2**32``.
         """
 
     @abstractmethod

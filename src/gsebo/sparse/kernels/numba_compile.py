@@ -58,17 +58,10 @@ class Variants(NamedTuple):
 
 
 def compile_twice(kernel: Any, *, fastmath: Any = False, **constants: Any) -> Variants:
-    """Compile a loop over ``prange`` once as it is and once for many threads.
-
-    Args:
-        kernel: The loop.
-        fastmath: Liberties that the compiler may take.
-        constants: Further global names of the loop.
-    """
-    return Variants(
-        compile_kernel(kernel, fastmath=fastmath, **constants),
-        compile_kernel(kernel, parallel=True, fastmath=fastmath, **constants),
-    )
+    """Compile a loop over ``prange`` once as it is and once for many threads."""
+    constants["fastmath"] = fastmath
+    serial = compile_kernel(kernel, **constants)
+    return Variants(serial, compile_kernel(kernel, parallel=True, **constants))
 
 
 def compile_kernel(
@@ -77,14 +70,8 @@ def compile_kernel(
     """Compile a function, or load what was compiled of the same sources before.
 
     numba's cache on disk tells functions apart by name, and watches only the file of
-    the function itself. So the name says what else it depends on: options, constants,
-    and the files of all functions that it calls.
-
-    Args:
-        kernel: The function.
-        parallel: Whether loops over ``prange`` are made by many threads.
-        fastmath: Liberties that the compiler may take.
-        constants: Further global names of the function.
+    the function itself. So the name says what else it depends on: options, constants
+    (further global names of the function), and the files of all that it calls.
     """
     names = {**kernel.__globals__, **constants}
     twin = FunctionType(kernel.__code__, names, kernel.__name__)
@@ -99,27 +86,21 @@ def compile_kernel(
 def _collect(function: Any, parts: set[str]) -> None:
     """Add what the compiled form of a function depends on."""
     code = function.__code__
-    cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
-    values = {name: cell.cell_contents for name, cell in cells.items()}
-    values |= {
-        name: function.__globals__[name]
-        for name in _names(code)
-        if name in function.__globals__
-    }
-    constants = {
-        name: value
-        for name, value in values.items()
-        if isinstance(value, bool | int | float | str | np.generic)
-    }
-    own = f"{code.co_qualname} {sorted(constants.items())} {_digest(code.co_filename)}"
+    names, cells = function.__globals__, function.__closure__ or ()
+    values = {name: names[name] for name in _names(code) if name in names}
+    for name, cell in zip(code.co_freevars, cells, strict=True):
+        values[name] = cell.cell_contents
+    plain = bool | int | float | str | np.generic
+    constants = sorted(each for each in values.items() if isinstance(each[1], plain))
+    own = f"{code.co_qualname} {constants} {_digest(code.co_filename)}"
     if own in parts:
         return
     parts.add(own)
     for value in values.values():
         # What numba has compiled, and what writes instructions itself.
-        plain = getattr(value, "py_func", getattr(value, "_defn", value))
-        if isinstance(plain, FunctionType):
-            _collect(plain, parts)
+        called = getattr(value, "py_func", getattr(value, "_defn", value))
+        if isinstance(called, FunctionType):
+            _collect(called, parts)
 
 
 def _names(code: CodeType) -> set[str]:
@@ -134,19 +115,12 @@ def _digest(path: str) -> str:
 
 
 def run_kernel(kernel: Variants, work: int, *arguments: Any) -> None:
-    """Run a kernel on as many threads as its work is worth.
-
-    Args:
-        kernel: What to run.
-        work: Roughly how many multiplications it takes.
-        arguments: Of the kernel.
-    """
+    """Run a kernel on as many threads as its work, in multiplications, is worth."""
     threads = thread_limit()
-    if work <= _PARALLEL_WORK or threads == 1:
-        kernel.serial(*arguments)
+    worth = work > _PARALLEL_WORK and threads > 1
     # One parallel kernel at a time: numba's fallback thread pool ends the process when
     # two Python threads enter it, and a second one would find no idle core anyway.
-    elif _PARALLEL_LOCK.acquire(blocking=False):
+    if worth and _PARALLEL_LOCK.acquire(blocking=False):
         try:
             set_num_threads(threads)
             kernel.parallel(*arguments)
@@ -157,7 +131,8 @@ def run_kernel(kernel: Variants, work: int, *arguments: Any) -> None:
 
 
 def bind_kernel(kernel: Variants, work: int, *arguments: Any) -> Callable[[], None]:
-    """Return the call that runs a kernel on these arguments, as ``run_kernel`` does."""
+    """Return the call that runs a kernel on these tensors, as ``run_kernel`` does."""
+    given = [x.numpy() if isinstance(x, torch.Tensor) else x for x in arguments]
     if work <= _PARALLEL_WORK:
-        return partial(kernel.serial, *arguments)
-    return partial(run_kernel, kernel, work, *arguments)
+        return partial(kernel.serial, *given)
+    return partial(run_kernel, kernel, work, *given)

@@ -41,10 +41,8 @@ def _spmm(indptr, columns, entries, values, x, out):
     value_step = values.strides[0] // values.itemsize if values.shape[0] > 1 else 0
     x_step = x.strides[0] // x.itemsize if x.shape[0] > 1 else 0
     x_stride = x.strides[1] // x.itemsize
-    out_step, out_stride = (
-        out.strides[0] // out.itemsize,
-        out.strides[1] // out.itemsize,
-    )
+    out_step = out.strides[0] // out.itemsize
+    out_stride = out.strides[1] // out.itemsize
     nothing = out.dtype.type(0)
     for task in prange(batch * num_rows):
         b = task // num_rows
@@ -66,13 +64,7 @@ def _spmm(indptr, columns, entries, values, x, out):
 
 
 _KERNELS = {
-    width: compile_twice(
-        _spmm,
-        WIDTH=width,
-        load=packs_of(width).load,
-        zero=packs_of(width).zero,
-        repeat=packs_of(width).repeat,
-    )
+    width: compile_twice(_spmm, WIDTH=width, **packs_of(width)._asdict())
     for width in _WIDTHS
 }
 
@@ -174,10 +166,8 @@ class _NumbaKernels(SparseKernels):
         batch, channels = max(values.shape[0], x.shape[0]), x.shape[-1]
         out = x.new_empty(batch, pattern.num_rows, channels)
         work = batch * pattern.num_entries * channels
-        kernel = spmm_kernel(channels)
-        run_kernel(
-            kernel, work, *pattern.arrays, _array(values), _array(x), out.numpy()
-        )
+        arrays = (*pattern.arrays, _array(values), _array(x), out.numpy())
+        run_kernel(spmm_kernel(channels), work, *arrays)
         return out
 
     def sddmm(self, pattern: Pattern, a: Tensor, b: Tensor) -> Tensor:
@@ -189,24 +179,21 @@ class _NumbaKernels(SparseKernels):
 
     def row_sum(self, pattern: Pattern, values: Tensor) -> Tensor:
         out = values.new_empty(values.shape[0], pattern.num_rows)
-        indptr, _, entries = pattern.arrays
-        run_kernel(
-            _ROW_SUM, values.numel(), indptr, entries, _array(values), out.numpy()
-        )
+        arrays = (*pattern.arrays[::2], _array(values), out.numpy())
+        run_kernel(_ROW_SUM, values.numel(), *arrays)
         return out
 
     def row_expand(self, pattern: Pattern, x: Tensor) -> Tensor:
         out = x.new_empty(x.shape[0], pattern.num_entries)
-        indptr, _, entries = pattern.arrays
-        run_kernel(_ROW_EXPAND, out.numel(), indptr, entries, _array(x), out.numpy())
+        arrays = (*pattern.arrays[::2], _array(x), out.numpy())
+        run_kernel(_ROW_EXPAND, out.numel(), *arrays)
         return out
 
     def edge_softmax(self, pattern: Pattern, scores: Tensor) -> Tensor:
         out = torch.empty_like(scores, memory_format=torch.contiguous_format)
-        indptr, _, entries = pattern.arrays
+        arrays = (*pattern.arrays[::2], _array(scores), out.numpy())
         # An exponential costs about as much as ten multiplications.
-        work = 10 * scores.numel()
-        run_kernel(_EDGE_SOFTMAX, work, indptr, entries, _array(scores), out.numpy())
+        run_kernel(_EDGE_SOFTMAX, 10 * scores.numel(), *arrays)
         return out
 
     def keep_mask(

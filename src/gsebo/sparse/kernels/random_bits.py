@@ -26,13 +26,8 @@ def word(number):
 
 
 # Of the mixer, of the counter's other half, and where keys begin.
-FIRST, SECOND, GOLDEN, BEGIN, OTHER = (
-    0x7FEB352D,
-    0x846CA68B,
-    0x9E3779B9,
-    0x243F6A88,
-    0x85A308D3,
-)
+FIRST, SECOND, GOLDEN = 0x7FEB352D, 0x846CA68B, 0x9E3779B9
+BEGIN, OTHER = 0x243F6A88, 0x85A308D3
 HALF, LESS = 16, 15
 
 

@@ -14,13 +14,6 @@ from gsebo.sparse.pattern import Pattern
 _CHUNK_NUMBERS = 2**26
 
 
-def _mask_part(
-    part: slice, threshold: int, keys: tuple[int, int], like: Tensor
-) -> Tensor:
-    mixed = _hash_part(part, keys, like.device)
-    return (mixed < threshold).to(like.dtype).mul_(2**32 / threshold)
-
-
 def _hash_part(part: slice, keys: tuple[int, int], device: torch.device) -> Tensor:
     """Hash the positions in ``part`` to 32 bits each, as int64."""
     index = torch.arange(part.start, part.stop, device=device)
@@ -81,8 +74,11 @@ class _ReferenceKernels(SparseKernels):
     def keep_mask(
         self, size: int, threshold: int, keys: tuple[int, int], like: Tensor
     ) -> Tensor:
-        parts = [_mask_part(part, threshold, keys, like) for part in _chunks(size, 1)]
-        return torch.cat(parts) if parts else like.new_empty(0)
+        out = like.new_empty(size)
+        for part in _chunks(size, 1):
+            kept = _hash_part(part, keys, like.device) < threshold
+            out[part] = kept.to(like.dtype).mul_(2**32 / threshold)
+        return out
 
     def uniform(
         self, size: int, bits: int, keys: tuple[int, int], like: Tensor

@@ -105,6 +105,24 @@ def registers_of(x: Tensor) -> int:
 
 
 @triton.jit
+def work_of(batch, blocks):
+    """Replica, block of channels, and tile that a program works on."""
+    work = tl.program_id(0) // batch
+    return (tl.program_id(0) % batch).to(tl.int64), work % blocks, work // blocks
+
+
+@triton.jit
+def read_positions(index, tile, num_entries, TILE: tl.constexpr):
+    """Stored positions of a tile: which there are, their rows, columns and entries."""
+    position = tile.to(tl.int64) * TILE + tl.arange(0, TILE)
+    stored = position < num_entries
+    row = tl.load(index[0] + position, mask=stored, other=0).to(tl.int64)[:, None]
+    column = tl.load(index[1] + position, mask=stored, other=0).to(tl.int64)[:, None]
+    entry = tl.load(index[2] + position, mask=stored, other=0).to(tl.int64)
+    return stored, row, column, entry
+
+
+@triton.jit
 def at_rows(x, n, row, place):
     """Where the numbers of rows of one replica are."""
     return x.data + n * x.batch + row * x.row + place
@@ -289,11 +307,8 @@ def spmm_segments(
     WIDTH: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
     """Weighted sum of the rows of ``x`` over each segment."""
-    blocks = tl.cdiv(channels, WIDTH)
-    work = tl.program_id(0)
-    n = (work % batch).to(tl.int64)
-    place = (work // batch) % blocks * WIDTH + tl.arange(0, WIDTH)[None, :]
-    tile = work // batch // blocks
+    n, block, tile = work_of(batch, tl.cdiv(channels, WIDTH))
+    place = block * WIDTH + tl.arange(0, WIDTH)[None, :]
     if values is not None:
         values += n * value_step
     matrix = (columns, entries, values)
@@ -314,11 +329,8 @@ def add_parts(
     ADD: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Sum of the parts of each row that was cut, in a fixed order."""
-    blocks = tl.cdiv(channels, WIDTH)
-    work = tl.program_id(0)
-    n = (work % batch).to(tl.int64)
-    place = (work // batch) % blocks * WIDTH + tl.arange(0, WIDTH)
-    cut = work // batch // blocks
+    n, block, cut = work_of(batch, tl.cdiv(channels, WIDTH))
+    place = block * WIDTH + tl.arange(0, WIDTH)
     start, stop = tl.load(part_begin + cut), tl.load(part_begin + cut + 1)
     total = tl.zeros([TILE, WIDTH], dtype=parts.dtype.element_ty)
     for first in range(start, stop, TILE):
@@ -336,17 +348,12 @@ def add_parts(
 
 @triton.jit(do_not_specialize=["num_entries", "batch"])
 def dot_entries(
-    rows, columns, entries, a, b, out, num_entries, channels, batch,
+    index, a, b, out, num_entries, channels, batch,
     ADD: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """``a[row] . b[column]`` of entries, or with two lanes its tangent."""
-    work = tl.program_id(0)
-    n = (work % batch).to(tl.int64)
-    position = (work // batch).to(tl.int64) * TILE + tl.arange(0, TILE)
-    stored = position < num_entries
-    row = tl.load(rows + position, mask=stored, other=0).to(tl.int64)[:, None]
-    column = tl.load(columns + position, mask=stored, other=0).to(tl.int64)[:, None]
-    entry = tl.load(entries + position, mask=stored, other=0)
+    n, _, tile = work_of(batch, 1)
+    stored, row, column, entry = read_positions(index, tile, num_entries, TILE)
     total = tl.zeros([TILE, WIDTH], dtype=out.dtype.element_ty)
     for first in range(0, channels, WIDTH):
         place = first + tl.arange(0, WIDTH)[None, :]
@@ -481,12 +488,5 @@ def bind_dots(
     programs = tiles_of(pattern.num_entries, tile) * out.shape[0]
     constants = {"ADD": add, "LANES": lanes, "WIDTH": width, "TILE": tile}
     return bind_programs(
-        dot_entries, programs, *index, strided(a), strided(b), out, *sizes, **constants
+        dot_entries, programs, index, strided(a), strided(b), out, *sizes, **constants
     )
-
-
-def whole_rows(x: Tensor) -> Tensor:
-    """Lanes side by side, ``[replicas, rows, lanes * channels]``, without a copy."""
-    replicas, rows, lanes, channels = x.shape
-    shape = replicas, rows, lanes * channels
-    return torch.as_strided(x, shape, (x.stride(0), x.stride(1), 1), x.storage_offset())

@@ -398,87 +398,61 @@ class NumbaAttention(AttentionKernels):
         self._weighted = new(replicas, entries, lanes, padded)
 
     def forward(self, out: Tensor) -> list[Call]:
-        step, pattern = self._step, self._step.pattern
-        keep, scores = self._keep.numpy(), self._scores.numpy()
+        step, pattern, scores = self._step, self._step.pattern, self._scores
+        slope = self._keep.numpy().dtype.type(step.slope)
+        drop = drop_arrays(step.drop, step.strength), np.int64(step.whole_entries)
+        keys = np.empty((step.strength.shape[0], 2), np.uint32)
         return [
             bind_kernel(
                 _compiled(_scores_of_nodes, step.lanes, **self._packs),
                 2 * step.message.numel(),
-                *(each.numpy() for each in (step.message, step.weight, step.tangent)),
-                pattern.num_rows,
-                self._roles.numpy(),
-                scores,
+                *(step.message, step.weight, step.tangent, pattern.num_rows),
+                *(self._roles, scores),
             ),
             bind_kernel(
                 _compiled(_attention_of_entries, step.lanes, **self._heads),
                 _SOFTMAX * self._share.numel(),
-                pattern.arrays,
-                step.strength.numpy(),
-                scores,
-                keep.dtype.type(step.slope),
-                drop_arrays(step.drop, step.strength),
-                np.int64(step.whole_entries),
-                np.empty((keep.shape[0], 2), np.uint32),
-                keep,
-                self._share.numpy(),
-                self._weighted.numpy(),
+                *(pattern.arrays, step.strength, scores, slope, *drop),
+                *(keys, self._keep, self._share, self._weighted),
             ),
-            self._bind_sums(pattern, step.message, out),
+            self._bind_sums(pattern, step.message, scores, out, accumulate=False),
         ]
 
     def back(self, gradients: Gradients) -> list[Call]:
-        step, pattern, grad_out = self._step, self._step.pattern, gradients.result
+        step, pattern = self._step, self._step.pattern
+        grad_out, to_message, to_weight, to_strength, accumulate = gradients
         replicas, columns, _, size = step.message.shape
         to_entries = torch.empty_like(self._share)
         # Nodes that are no target keep their 0.
         to_scores = torch.zeros_like(self._scores)
         chunk_sums = self._roles.new_empty(replicas, -(-columns // _CHUNK), 2, size)
-        to_strength, to_weight = gradients.strength, gradients.weight
         if to_strength is None:
             to_strength = step.strength.new_empty(replicas, 0)
-        assert to_weight is not None
-        message, keep = step.message.numpy(), self._keep.numpy()
+        slope = self._keep.numpy().dtype.type(step.slope)
         return [
             bind_kernel(
                 _compiled(_products_of_entries, step.lanes, **self._packs),
                 to_entries.numel() * step.channels,
-                pattern.arrays,
-                grad_out.numpy(),
-                message,
-                step.heads,
-                to_entries.numpy(),
+                *(pattern.arrays, grad_out, step.message, step.heads, to_entries),
             ),
             bind_kernel(
                 _compiled(_attention_back_of_entries, step.lanes, **self._heads),
                 _SOFTMAX * to_entries.numel(),
-                pattern.arrays,
-                step.strength.numpy(),
-                self._scores.numpy(),
-                keep.dtype.type(step.slope),
-                keep,
-                self._share.numpy(),
-                *(each.numpy() for each in (to_entries, to_scores, to_strength)),
+                *(pattern.arrays, step.strength, self._scores, slope, self._keep),
+                *(self._share, to_entries, to_scores, to_strength),
             ),
             bind_kernel(
                 _compiled(_source_sums, step.lanes, **self._heads),
                 to_entries.numel(),
-                pattern.T.arrays[0],
-                pattern.T.arrays[2],
-                to_entries.numpy(),
-                to_scores.numpy(),
+                *(*pattern.T.arrays[::2], to_entries, to_scores),
             ),
             self._bind_sums(
-                pattern.T,
-                grad_out,
-                gradients.argument,
-                to_scores,
-                accumulate=gradients.accumulate,
+                pattern.T, grad_out, to_scores, to_message, accumulate=accumulate
             ),
             bind_kernel(
                 _compiled(_weight_sums, step.lanes, **self._packs),
                 2 * step.message.numel(),
-                message,
-                *(each.numpy() for each in (to_scores, chunk_sums, to_weight)),
+                *(step.message, to_scores, chunk_sums, to_weight),
             ),
         ]
 
@@ -486,35 +460,26 @@ class NumbaAttention(AttentionKernels):
         self,
         pattern: Pattern,
         x: Tensor,
+        scores: Tensor,
         out: Tensor,
-        to_scores: Tensor | None = None,
         *,
-        accumulate: bool = False,
+        accumulate: bool,
     ) -> Call:
         """Sum ``x`` over the entries, weighted; with one lane less only the tangent.
 
         On the way back, over those of the transpose, the gradient by the scores is
         pulled back to ``out`` too.
         """
-        step = self._step
-        kernel = _compiled(
-            _weighted_sums,
-            step.lanes,
-            **self._packs,
-            BACKWARDS=to_scores is not None,
-            TANGENT_ONLY=out.shape[2] < step.lanes,
-        )
+        step, weighted = self._step, self._weighted
+        asked = {
+            "BACKWARDS": pattern is not step.pattern,
+            "TANGENT_ONLY": out.shape[2] < step.lanes,
+        }
         return bind_kernel(
-            kernel,
-            self._weighted.numel() * step.channels,
-            pattern.arrays,
-            self._weighted.numpy(),
-            x.numpy(),
-            step.heads,
-            self._roles.numpy(),
-            (self._scores if to_scores is None else to_scores).numpy(),
-            accumulate,
-            out.numpy(),
+            _compiled(_weighted_sums, step.lanes, **self._packs, **asked),
+            weighted.numel() * step.channels,
+            *(pattern.arrays, weighted, x, step.heads, self._roles, scores),
+            *(accumulate, out),
         )
 
 

@@ -34,11 +34,11 @@ from gsebo.tape.cpu.attention import NumbaAttention
 CHUNK = 1024
 _RELU, _ELU = 1, 2
 _KINDS = {"identity": 0, "relu": _RELU, "elu": _ELU}
+# Stands for whichever of them a kernel is compiled for.
+_KIND = 0
 # What happens with the gradient by z: it is where that by the result was, or it is
 # written somewhere else, or it is added there.
 IN_PLACE, WRITE, ADD = 0, 1, 2
-# Stands for whichever of them a kernel is compiled for.
-_KIND = 0
 _draw, _site_keys = NUMBA_HASH
 
 
@@ -244,25 +244,23 @@ class _NumbaTape(TapeKernels):
 
     def spmm(self, pattern: Pattern, values: Tensor, x: Tensor, out: Tensor) -> Call:
         work = out.shape[0] * pattern.num_entries * out.shape[2]
-        arrays = (*pattern.arrays, values.numpy(), x.numpy(), out.numpy())
-        return bind_kernel(spmm_kernel(out.shape[2]), work, *arrays)
+        kernel = spmm_kernel(out.shape[2])
+        return bind_kernel(kernel, work, *pattern.arrays, values, x, out)
 
     def dots(self, pattern: Pattern, a: Tensor, b: Tensor, out: Tensor) -> Call:
         work = pattern.num_entries * (a.numel() // max(a.shape[1], 1))
-        arrays = (*pattern.arrays, a.numpy(), b.numpy(), out.numpy())
-        return bind_kernel(_DOTS, work, *arrays)
+        return bind_kernel(_DOTS, work, *pattern.arrays, a, b, out)
 
     def widen(self, number: Tensor, tangent: Tensor, out: Tensor) -> Call:
-        arrays = number.numpy(), tangent.numpy(), out.numpy()
-        return bind_kernel(_WIDEN, out.numel(), *arrays)
+        return bind_kernel(_WIDEN, out.numel(), number, tangent, out)
 
     def drop_values(self, values: Tensor, drop: Drop, out: Tensor) -> Call:
-        arrays = values.numpy(), drop_arrays(drop, out), out.numpy()
-        return bind_kernel(_DROP_VALUES, _DRAW * out.numel(), *arrays)
+        work, drawn = _DRAW * out.numel(), drop_arrays(drop, out)
+        return bind_kernel(_DROP_VALUES, work, values, drawn, out)
 
     def pointwise(self, step: PointwiseStep, out: Tensor) -> Call:
         work = (_DRAW if step.drop else 1) * out.numel()
-        return bind_kernel(POINTWISE[step.kind], work, *_arguments(step), out.numpy())
+        return bind_kernel(POINTWISE[step.kind], work, *_arguments(step), out)
 
     def pointwise_back(self, step: PointwiseStep, gradients: Gradients) -> Call:
         grad, to_z, to_bias, _, accumulate = gradients
@@ -273,26 +271,17 @@ class _NumbaTape(TapeKernels):
             to_bias = grad.new_empty(replicas, 0)
         sums = grad.new_empty(replicas, -(-rows // CHUNK), channels)
         work = (_DRAW if step.drop else 2) * grad.numel()
-        arrays = to_z.numpy(), sums.numpy(), to_bias.numpy()
-        return bind_kernel(
-            POINTWISE_BACK[step.kind],
-            work,
-            *_arguments(step),
-            grad.numpy(),
-            mode,
-            *arrays,
-        )
+        arguments = (*_arguments(step), grad, mode, to_z, sums, to_bias)
+        return bind_kernel(POINTWISE_BACK[step.kind], work, *arguments)
 
     def cross_entropy(
         self, logits: Tensor, labels: Tensor, scale: float, grad: Tensor, loss: Tensor
     ) -> Call:
         losses = logits.new_empty(logits.shape[:2])
         number = logits.numpy().dtype.type(scale)
-        arrays = grad.numpy(), losses.numpy(), loss.numpy()
         work = 10 * logits.numel()  # an exponential costs about ten multiplications
-        return bind_kernel(
-            _CROSS_ENTROPY, work, logits.numpy(), labels.numpy(), number, *arrays
-        )
+        arguments = logits, labels, number, grad, losses, loss
+        return bind_kernel(_CROSS_ENTROPY, work, *arguments)
 
     # One product per replica and not one for all, because a library may round a stack
     # of products differently, and a replica has to equal its run alone.
@@ -311,7 +300,7 @@ class _NumbaTape(TapeKernels):
 def _arguments(step: PointwiseStep) -> tuple[Any, ...]:
     z, bias = step.z, step.bias
     pair = bias or (z.new_empty(z.shape[0], 0),) * 2
-    return z.numpy(), tuple(each.numpy() for each in pair), drop_arrays(step.drop, z)
+    return z, tuple(each.numpy() for each in pair), drop_arrays(step.drop, z)
 
 
 NUMBA_TAPE = _NumbaTape()

@@ -23,6 +23,7 @@ import triton.language as tl
 from torch import Tensor
 
 from gsebo.sparse.kernels.backend import Call
+from gsebo.sparse.kernels.triton_cuda import bind_softmax_sums, score_entries
 from gsebo.sparse.kernels.triton_random import drop_keys, drop_tensors, kept
 from gsebo.sparse.kernels.triton_schedule import schedule_of
 from gsebo.sparse.kernels.triton_segments import (
@@ -37,6 +38,7 @@ from gsebo.sparse.kernels.triton_segments import (
     last_product,
     load_dual,
     plus,
+    read_positions,
     read_segments,
     registers_of,
     short_span,
@@ -46,11 +48,10 @@ from gsebo.sparse.kernels.triton_segments import (
     tile_width,
     tiles_of,
     times,
-    whole_rows,
     wide_span,
+    work_of,
     zeros,
 )
-from gsebo.sparse.kernels.triton_softmax import bind_softmax_sums, score_entries
 from gsebo.sparse.pattern import Pattern
 from gsebo.tape.backend import AttentionKernels, AttentionStep, Gradients
 from gsebo.tape.cuda.heads import dot_heads, gather_segments, nodes_back, score_nodes
@@ -64,7 +65,7 @@ from gsebo.tape.cuda.rows import bind_chunk_sums, chunks_of
     do_not_specialize=["whole", "num_entries", "num_rows", "num_columns", "batch"]
 )
 def attend_entries(
-    rows, columns, entries, scores, sums, strength, drop, whole: tl.int64,
+    index, scores, sums, strength, drop, whole: tl.int64,
     share, weighted, num_entries, num_rows, num_columns, batch,
     HEADS: tl.constexpr, SLOPE: tl.constexpr, LANES: tl.constexpr,
     WIDTH: tl.constexpr, TILE: tl.constexpr,
@@ -74,12 +75,8 @@ def attend_entries(
     Attention is never negative, so its sign is free to say on which side of the leaky
     ReLU the score was: it is stored with a minus where the slope applied.
     """
-    n = (tl.program_id(0) % batch).to(tl.int64)
-    at = (tl.program_id(0) // batch).to(tl.int64) * TILE + tl.arange(0, TILE)
-    stored = at < num_entries
-    row = tl.load(rows + at, mask=stored, other=0).to(tl.int64)[:, None]
-    column = tl.load(columns + at, mask=stored, other=0).to(tl.int64)[:, None]
-    entry = tl.load(entries + at, mask=stored, other=0).to(tl.int64)
+    n, _, tile = work_of(batch, 1)
+    stored, row, column, entry = read_positions(index, tile, num_entries, TILE)
     place = tl.arange(0, WIDTH)[None, :]
     inside = stored[:, None] & (place < HEADS)
     scores += n * num_columns * (2 * LANES * HEADS)
@@ -168,8 +165,7 @@ def softmax_back_segments(
     WIDTH: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
     """The three sums over each segment."""
-    n = (tl.program_id(0) % batch).to(tl.int64)
-    tile = tl.program_id(0) // batch
+    n, _, tile = work_of(batch, 1)
     first = n * num_entries
     share += first * (LANES * HEADS)
     tensors = (strength + first, share, to_entries + first * (LANES * HEADS))
@@ -192,17 +188,14 @@ def softmax_back_segments(
 
 @triton.jit(do_not_specialize=["whole", "num_entries", "num_rows", "batch"])
 def attend_back_entries(
-    rows, entries, strength, share, to_entries, drop, whole: tl.int64,
+    index, strength, share, to_entries, drop, whole: tl.int64,
     sums, to_strength, num_entries, num_rows, batch,
     HEADS: tl.constexpr, SLOPE: tl.constexpr, LANES: tl.constexpr,
     WIDTH: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Gradients by scores in the place of ``q``, and, if asked, those by strengths."""
-    n = (tl.program_id(0) % batch).to(tl.int64)
-    at = (tl.program_id(0) // batch).to(tl.int64) * TILE + tl.arange(0, TILE)
-    stored = at < num_entries
-    row = tl.load(rows + at, mask=stored, other=0).to(tl.int64)[:, None]
-    entry = tl.load(entries + at, mask=stored, other=0).to(tl.int64)
+    n, _, tile = work_of(batch, 1)
+    stored, row, _column, entry = read_positions(index, tile, num_entries, TILE)
     place = tl.arange(0, WIDTH)[None, :]
     inside = stored[:, None] & (place < HEADS)
     to = (n * num_entries + entry)[:, None] * (LANES * HEADS) + place
@@ -249,6 +242,8 @@ class TritonAttention(AttentionKernels):
         new = step.message.new_empty
         self._scores = new(replicas, columns, 2, lanes, step.heads)
         self._share, self._weighted = new(of_entries), new(of_entries)
+        pattern = step.pattern
+        self._index = pattern.rows, pattern.columns, pattern.entries
         self._weight = strided(step.weight), strided(step.tangent)
         self._mask = drop_tensors(step.drop), step.whole_entries
         # Constants of programs over messages, and of those over all heads of entries.
@@ -287,8 +282,7 @@ class TritonAttention(AttentionKernels):
             ),
             self._bind_entries(
                 attend_entries,
-                *(pattern.rows, pattern.columns, pattern.entries),
-                *(scores, sums, step.strength, *self._mask),
+                *(self._index, scores, sums, step.strength, *self._mask),
                 *(self._share, self._weighted),
                 *(pattern.num_entries, pattern.num_rows, columns, replicas),
             ),
@@ -323,15 +317,15 @@ class TritonAttention(AttentionKernels):
             bind_programs(
                 dot_heads,
                 tiles_of(pattern.num_entries, tile["TILE"]) * groups * replicas,
-                *(pattern.rows, pattern.columns, pattern.entries, strided(grad_out)),
-                *(strided(step.message), to_entries, pattern.num_entries, replicas),
+                *(self._index, strided(grad_out), strided(step.message), to_entries),
+                *(pattern.num_entries, replicas),
                 **self._of_messages,
                 **tile,
             ),
             in_turn(over_segments, bind_parts(schedule, parts, sums)),
             self._bind_entries(
                 attend_back_entries,
-                *(pattern.rows, pattern.entries, *read, sums, to_strength, *counts),
+                *(self._index, *read, sums, to_strength, *counts),
             ),
             bind_sums(
                 schedule_of(turned),
@@ -374,7 +368,7 @@ class TritonAttention(AttentionKernels):
             WIDTH=width,
             **self._of_messages,
         )
-        return in_turn(sums, bind_parts(schedule, parts, whole_rows(out), add=add))
+        return in_turn(sums, bind_parts(schedule, parts, out.flatten(2), add=add))
 
     def _bind_nodes_back(
         self,

@@ -15,12 +15,14 @@ from gsebo.sparse.kernels.triton_segments import (
     last_product,
     load_dual,
     plus,
+    read_positions,
     read_segments,
     short_span,
     store_dual,
     store_segments,
     times,
     wide_span,
+    work_of,
     zeros,
 )
 
@@ -47,11 +49,9 @@ def score_nodes(
     GROUP: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Both parts of the scores of ``GROUP`` heads; an entry's score sums two."""
-    work = tl.program_id(0)
-    groups = tl.cdiv(HEADS, GROUP)
-    n = (work % batch).to(tl.int64)
-    first = (work // batch) % groups * GROUP
-    node = (work // batch // groups).to(tl.int64) * TILE + tl.arange(0, TILE)
+    n, group, tile = work_of(batch, tl.cdiv(HEADS, GROUP))
+    first = group * GROUP
+    node = tile.to(tl.int64) * TILE + tl.arange(0, TILE)
     slot = tl.arange(0, GROUP * WIDTH)[None, :]
     head = first + slot // WIDTH
     target = zeros([TILE, GROUP * WIDTH], scores, LANES)
@@ -120,11 +120,8 @@ def gather_segments(
 
     With one lane less in the result it is the tangent alone.
     """
-    blocks = tl.cdiv(size, WIDTH)
-    work = tl.program_id(0)
-    n = (work % batch).to(tl.int64)
-    place = (work // batch) % blocks * WIDTH + tl.arange(0, WIDTH)[None, :]
-    tile = work // batch // blocks
+    n, block, tile = work_of(batch, tl.cdiv(size, WIDTH))
+    place = block * WIDTH + tl.arange(0, WIDTH)[None, :]
     matrix = (columns, entries, weighted + n * num_entries * (LANES * HEADS))
     dense = (x.data + n * x.batch, x.row, x.lane, place, place // CHANNELS, size)
     parts += n * num_parts * OUT_LANES * size
@@ -145,20 +142,14 @@ def gather_segments(
 
 @triton.jit(do_not_specialize=["num_entries", "batch"])
 def dot_heads(
-    rows, columns, entries, grad, message, to_entries, num_entries, batch,
+    index, grad, message, to_entries, num_entries, batch,
     HEADS: tl.constexpr, CHANNELS: tl.constexpr, LANES: tl.constexpr,
     GROUP: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """``<gradient of the row, message of the column>`` of entries, ``GROUP`` heads."""
-    work = tl.program_id(0)
-    groups = tl.cdiv(HEADS, GROUP)
-    n = (work % batch).to(tl.int64)
-    first = (work // batch) % groups * GROUP
-    position = (work // batch // groups).to(tl.int64) * TILE + tl.arange(0, TILE)
-    stored = position < num_entries
-    row = tl.load(rows + position, mask=stored, other=0).to(tl.int64)[:, None]
-    column = tl.load(columns + position, mask=stored, other=0).to(tl.int64)[:, None]
-    entry = tl.load(entries + position, mask=stored, other=0).to(tl.int64)
+    n, group, tile = work_of(batch, tl.cdiv(HEADS, GROUP))
+    first = group * GROUP
+    stored, row, column, entry = read_positions(index, tile, num_entries, TILE)
     slot = tl.arange(0, GROUP * WIDTH)[None, :]
     head = first + slot // WIDTH
     total = zeros([TILE, GROUP * WIDTH], to_entries, LANES)
@@ -199,11 +190,9 @@ def nodes_back(
     Of ``steps`` tiles, one below the other. With tangents the sums are the tangents,
     and with one lane less in ``to_message`` it is the tangent alone.
     """
-    blocks = tl.cdiv(size, WIDTH)
-    work = tl.program_id(0)
-    n = (work % batch).to(tl.int64)
-    chunk = (work // batch // blocks).to(tl.int64)
-    place = (work // batch) % blocks * WIDTH + tl.arange(0, WIDTH)[None, :]
+    n, block, chunk = work_of(batch, tl.cdiv(size, WIDTH))
+    place = block * WIDTH + tl.arange(0, WIDTH)[None, :]
+    chunk = chunk.to(tl.int64)
     head = place // CHANNELS
     in_size = place < size
     target = load_weight(weight, n, 2 * place, in_size, LANES)

@@ -22,6 +22,7 @@ from gsebo.sparse.kernels.triton_segments import (
     strided,
     tiles_of,
     times,
+    work_of,
 )
 from gsebo.tape.cuda.heads import load_weight
 
@@ -60,11 +61,9 @@ def pointwise_rows(
     KIND: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """One tile of the result."""
-    work = tl.program_id(0)
-    blocks = tl.cdiv(channels, WIDTH)
-    n = (work % batch).to(tl.int64)
-    place = (work // batch) % blocks * WIDTH + tl.arange(0, WIDTH)[None, :]
-    row = (work // batch // blocks).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    n, block, tile = work_of(batch, tl.cdiv(channels, WIDTH))
+    place = block * WIDTH + tl.arange(0, WIDTH)[None, :]
+    row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     inside = (row < rows) & (place < channels)
     x = _read(z, bias, n, row, place, inside, channels, LANES)
     y = x[0]
@@ -97,11 +96,9 @@ def pointwise_back_rows(
 
     ``to_z`` may be the memory of ``grad``.
     """
-    work = tl.program_id(0)
-    blocks = tl.cdiv(channels, WIDTH)
-    n = (work % batch).to(tl.int64)
-    place = (work // batch) % blocks * WIDTH + tl.arange(0, WIDTH)[None, :]
-    chunk = (work // batch // blocks).to(tl.int64)
+    n, block, chunk = work_of(batch, tl.cdiv(channels, WIDTH))
+    place = block * WIDTH + tl.arange(0, WIDTH)[None, :]
+    chunk = chunk.to(tl.int64)
     if drop is not None:
         keys = drop_keys(drop, n)
     total = tl.zeros([ROWS, WIDTH], dtype=grad.data.dtype.element_ty)
@@ -140,8 +137,7 @@ def cross_entropy_rows(
     LANES: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Loss of one chunk of rows, and its gradient or the tangent of it."""
-    n = (tl.program_id(0) % batch).to(tl.int64)
-    chunk = tl.program_id(0) // batch
+    n, _, chunk = work_of(batch, 1)
     row = chunk * ROWS + tl.arange(0, ROWS)
     place = tl.arange(0, WIDTH)[None, :]
     inside = (row < rows)[:, None] & (place < classes)
@@ -174,8 +170,8 @@ def sum_chunks(
     ADD: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """``out[replica] = parts[replica].sum(0)``, or the same added."""
-    n = (tl.program_id(0) % batch).to(tl.int64)
-    place = tl.program_id(0) // batch * WIDTH + tl.arange(0, WIDTH)
+    n, _, block = work_of(batch, 1)
+    place = block * WIDTH + tl.arange(0, WIDTH)
     total = tl.zeros([ROWS, WIDTH], dtype=out.dtype.element_ty)
     for first in range(0, chunks, ROWS):
         chunk = first + tl.arange(0, ROWS)[:, None]
@@ -194,11 +190,9 @@ def widen_rows(
     out, number, tangent, rows, channels, batch, ROWS: tl.constexpr, WIDTH: tl.constexpr
 ):
     """Put numbers and their tangents side by side."""
-    work = tl.program_id(0)
-    blocks = tl.cdiv(channels, WIDTH)
-    n = (work % batch).to(tl.int64)
-    place = (work // batch) % blocks * WIDTH + tl.arange(0, WIDTH)[None, :]
-    row = (work // batch // blocks).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    n, block, tile = work_of(batch, tl.cdiv(channels, WIDTH))
+    place = block * WIDTH + tl.arange(0, WIDTH)[None, :]
+    row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     inside = (row < rows) & (place < channels)
     to = out + (n * rows + row) * 2 * channels + place
     tl.store(to, tl.load(at_rows(number, n, row, place), mask=inside), mask=inside)
@@ -209,8 +203,8 @@ def widen_rows(
 @triton.jit(do_not_specialize=["batch"])
 def drop_stored(values, drop, out, size, batch, BLOCK: tl.constexpr):
     """Values with some of them dropped, differently for each replica."""
-    n = (tl.program_id(0) % batch).to(tl.int64)
-    place = (tl.program_id(0) // batch).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    n, _, tile = work_of(batch, 1)
+    place = tile.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = place < size
     position = tl.load(drop.positions + place, mask=inside, other=0)
     value = tl.load(values + place, mask=inside, other=0)
