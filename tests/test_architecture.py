@@ -157,7 +157,7 @@ def test_there_is_one_trainer() -> None:
     assert asking == {"training/trainer.py", "methods/baselines/lds.py"}
     assert callers_of("outer_step.update") == {
         "training/turns.py",
-        "training/batched_problem.py",
+        "training/batches.py",
     }
 
 
