@@ -4,8 +4,6 @@ import json
 import unicodedata
 
 _LONGEST = 6000
-# What ends a line, though it is no code that a terminal obeys.
-_LINE_ENDS = ("Zl", "Zp")
 
 
 class InvalidInput(ValueError):
@@ -50,7 +48,8 @@ def escaped(text: str, *, longest: int = 2000) -> str:
     """
     shown = "".join(
         one.encode("unicode_escape", "surrogatepass").decode("ascii")
-        if (kind := unicodedata.category(one))[0] == "C" or kind in _LINE_ENDS
+        # The last two end a line, though no terminal obeys them.
+        if (kind := unicodedata.category(one))[0] == "C" or kind in ("Zl", "Zp")
         else one
         for one in text[: longest + 1]
     )

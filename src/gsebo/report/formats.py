@@ -25,14 +25,11 @@ def formats(width: int) -> dict[str, Callable[[Sheet], str]]:
 
 @dataclass(frozen=True)
 class Style:
-    """The signs of a format."""
+    """How a format makes any text safe and safe text bold, and what its signs are."""
 
-    # Makes any text safe.
     escape: Callable[[str], str]
-    # Makes text that is safe already bold.
     bold: Callable[[str], str]
     plus_minus: str = "±"
-    # The mark of significance.
     star: str = "*"
     minus: str = "-"
 
@@ -41,9 +38,8 @@ class Style:
         if isinstance(content, str):
             return self.escape(" ".join(content.split()))
         number = "-" if isinstance(content, Missing) else self._number(content)
-        return number + (
-            "" if content.brackets is None else f" ({content.brackets:.1f})"
-        )
+        behind = "" if content.brackets is None else f" ({content.brackets:.1f})"
+        return number + behind
 
     def _number(self, value: Value) -> str:
         text = f"{value.mean:{'+' if value.signed else ''}.1f}"

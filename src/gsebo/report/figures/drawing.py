@@ -22,10 +22,7 @@ from gsebo.report.names import method_title
 
 @dataclass(frozen=True)
 class Tags:
-    """The names that a part of the page is about, if it depends on some.
-
-    The filter hides what does not match.
-    """
+    """The names that a part of the page is about, if any; the filter reads them."""
 
     methods: tuple[str, ...] = ()
     backbones: tuple[str, ...] = ()

@@ -8,22 +8,20 @@ from matplotlib.axes import Axes
 
 from gsebo.report.evidence import Numbers, Summary
 
-INK, FAINT = "#000000", "#b0b0b0"
-# The palette of Okabe and Ito.
-BLUE, ORANGE, GREEN = "#0072b2", "#e69f00", "#009e73"
-VERMILION, PURPLE, SKY = "#d55e00", "#cc79a7", "#56b4e9"
-
-# The page's own style sheet sets the variables, lighter where the background is dark.
-_VARIABLES = {
-    "grid": FAINT,
-    "blue": BLUE,
-    "orange": ORANGE,
-    "green": GREEN,
-    "vermilion": VERMILION,
-    "purple": PURPLE,
-    "sky": SKY,
+INK = "#000000"
+# The palette of Okabe and Ito by the variables that the page's own style sheet sets,
+# lighter where the background is dark.
+_PALETTE = {
+    "grid": "#b0b0b0",
+    "blue": "#0072b2",
+    "orange": "#e69f00",
+    "green": "#009e73",
+    "vermilion": "#d55e00",
+    "purple": "#cc79a7",
+    "sky": "#56b4e9",
 }
-COLOURS = {colour: f"var(--{name}, {colour})" for name, colour in _VARIABLES.items()}
+FAINT, BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY = _PALETTE.values()
+COLOURS = {colour: f"var(--{name}, {colour})" for name, colour in _PALETTE.items()}
 COLOURS[INK] = "currentColor"
 """What a colour of matplotlib's output becomes in the page."""
 

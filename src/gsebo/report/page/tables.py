@@ -27,15 +27,15 @@ _STYLE = Style(
 
 @dataclass(frozen=True)
 class CellTrials:
-    """The trials of one cell, and the name of their place in the page."""
+    """The finished trials of one cell, and the name of their place in the page."""
 
     anchor: str
     cell: Cell
     # Network and parameters that a search took, in words.
     chosen: str
     ours: Summary | None
-    # Of the finished trials, in words, and the first letters of their names.
     seeds: str
+    # First letters of the trials' names.
     ids: tuple[str, ...]
 
 

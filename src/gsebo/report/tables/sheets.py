@@ -269,18 +269,17 @@ def _notes(
     what = "Test accuracy"
     if evidence.recipe.is_search:
         what = "Accuracy on the half of the validation nodes that scores candidates"
-    first = f"{what} in percent: mean ± standard deviation over {seeds} seeds"
     shown = list(found)
-    if any(entry.paper for entry in shown):
-        first += (
-            ", in brackets the mean of the paper"
-            if brackets
-            else "; the difference is ours less the paper's"
-        )
+    paper = "; the difference is ours less the paper's"
+    if brackets:
+        paper = ", in brackets the mean of the paper"
+    if not any(entry.paper for entry in shown):
+        paper = ""
+    first = f"{what} in percent: mean ± standard deviation over {seeds} seeds{paper}."
     if all(entry.p_vanilla is None for entry in shown):
-        return (f"{first}.",)
+        return (first,)
     return (
-        f"{first}.",
+        first,
         f"* Differs from vanilla in the same place: p < {SIGNIFICANT} in the "
         "two-sided paired permutation test over seeds, which fewer than "
         f"{_FEWEST} seeds cannot reach; not corrected for the number of cells.",
