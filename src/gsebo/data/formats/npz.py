@@ -99,16 +99,14 @@ def load_npz(path: str | PathLike[str]) -> Graph:
     num_nodes = len(arrays["y"]) if x is None else x.shape[0]
     if num_nodes == 0:
         raise InvalidInput(f"{where} has no nodes: expected at least one.")
-    fields: dict[str, Any] = {"edge_index": _read_edges(arrays, num_nodes, where)}
-    fields |= {"num_nodes": num_nodes} if x is None else {"x": x}
-    for key in ("y", "node_id"):
-        if key in arrays:
-            fields[key] = torch.from_numpy(_integers(arrays, key, (num_nodes,), where))
-    for key in (*MASKS, *MASK_TABLES):
-        if key in arrays:
-            _expect_mask(arrays, key, num_nodes, where)
-            fields[key] = torch.from_numpy(arrays[key])
-    return Graph(**fields, meta=_read_meta(arrays, where))
+    fields = {
+        key: torch.from_numpy(array)
+        for key, array in _checked(arrays, num_nodes, where).items()
+    }
+    edges = fields.pop("edge_index")
+    size: dict[str, Any] = {"num_nodes": num_nodes} if x is None else {"x": x}
+    meta = _read_meta(arrays, where)
+    return Graph(edge_index=edges, **size, **fields, meta=meta)
 
 
 def save_npz(
@@ -135,12 +133,7 @@ def save_npz(
         require_features(data.x, floating=False)
         arrays |= _feature_arrays(data.x)
     num_nodes = data.x.shape[0] if "x" in held else len(arrays["y"])
-    _read_edges(arrays, num_nodes, _GIVEN)
-    for key in ("y", "node_id"):
-        if key in held:
-            _integers(arrays, key, (num_nodes,), _GIVEN)
-    for key in held & {*MASKS, *MASK_TABLES}:
-        _expect_mask(arrays, key, num_nodes, _GIVEN)
+    _checked(arrays, num_nodes, _GIVEN)
     if meta is None:
         meta = data.meta if "meta" in data else {}
     try:
@@ -199,7 +192,8 @@ def _read_csr(arrays: Arrays, where: str) -> csr_matrix:
     return matrix
 
 
-def _read_edges(arrays: Arrays, num_nodes: int, where: str) -> Tensor:
+def _checked(arrays: Arrays, num_nodes: int, where: str) -> dict[str, NDArray[Any]]:
+    """Edges, labels, names and masks, once they are found to fit the nodes."""
     if "edge_index" not in arrays:
         raise InvalidInput(f"{where} has no edges: expected an array 'edge_index'.")
     edges = _integers(arrays, "edge_index", (2, None), where)
@@ -209,7 +203,21 @@ def _read_edges(arrays: Arrays, num_nodes: int, where: str) -> Tensor:
             f"edge_index of {where} names node {low if low < 0 else high}: expected 0 "
             f"to {num_nodes - 1}."
         )
-    return torch.from_numpy(edges)
+    found: dict[str, NDArray[Any]] = {"edge_index": edges}
+    for key in ("y", "node_id"):
+        if key in arrays:
+            found[key] = _integers(arrays, key, (num_nodes,), where)
+    for key in (*MASKS, *MASK_TABLES):
+        if key in arrays:
+            sides = (num_nodes,) if key in MASKS else (None, num_nodes)
+            _expect(arrays, key, "b", sides, where)
+            found[key] = arrays[key]
+            # A truth value is a byte, and other bytes than 0 and 1 are neither.
+            if found[key].size and int(found[key].view(np.uint8).max()) > 1:
+                raise InvalidInput(
+                    f"{key} of {where} is damaged: expected true and false."
+                )
+    return found
 
 
 def _read_meta(arrays: Arrays, where: str) -> dict[str, Any]:
@@ -238,14 +246,6 @@ def _integers(
             f"{key} of {where} holds {int(array.max())}: expected numbers below 2^63."
         )
     return array.astype(np.int64, order="C")
-
-
-def _expect_mask(arrays: Arrays, key: str, num_nodes: int, where: str) -> None:
-    sides = (num_nodes,) if key in MASKS else (None, num_nodes)
-    _expect(arrays, key, "b", sides, where)
-    # A truth value is a byte, and other bytes than 0 and 1 are neither.
-    if arrays[key].size and int(arrays[key].view(np.uint8).max()) > 1:
-        raise InvalidInput(f"{key} of {where} is damaged: expected true and false.")
 
 
 def _expect(

@@ -39,20 +39,15 @@ class NoiseKind:
 
 INTER_CLASS = "inter_class"
 LABELS = "labels"
+_FILE = "gsebo.data.noise.kinds"
 NOISE_KINDS = {
     INTER_CLASS: NoiseKind(
-        "gsebo.data.noise.kinds:add_inter_class_edges",
-        "false edges",
-        in_percent=False,
+        f"{_FILE}:add_inter_class_edges", "false edges", in_percent=False
     ),
-    "random": NoiseKind(
-        "gsebo.data.noise.kinds:add_random_edges", "random edges", in_percent=False
-    ),
-    "removed": NoiseKind("gsebo.data.noise.kinds:remove_edges", "edges removed"),
-    "features": NoiseKind(
-        "gsebo.data.noise.kinds:shuffle_features", "features shuffled"
-    ),
-    LABELS: NoiseKind("gsebo.data.noise.kinds:replace_labels", "labels replaced"),
+    "random": NoiseKind(f"{_FILE}:add_random_edges", "random edges", in_percent=False),
+    "removed": NoiseKind(f"{_FILE}:remove_edges", "edges removed"),
+    "features": NoiseKind(f"{_FILE}:shuffle_features", "features shuffled"),
+    LABELS: NoiseKind(f"{_FILE}:replace_labels", "labels replaced"),
 }
 """Kinds of noise by name."""
 
