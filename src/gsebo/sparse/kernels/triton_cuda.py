@@ -38,7 +38,7 @@ from gsebo.sparse.kernels.triton_segments import (
     tiles_of,
     times,
     wide_span,
-    work_of,
+    work_of_program,
 )
 from gsebo.sparse.pattern import Pattern
 
@@ -56,7 +56,7 @@ def _expand_entries(
     row_of_entry, x, out, num_rows, num_entries, batch, BLOCK: tl.constexpr
 ):
     """Value of its row at each entry."""
-    n, _, tile = work_of(batch, 1)
+    n, _, tile = work_of_program(batch, 1)
     entry = tile.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = entry < num_entries
     row = tl.load(row_of_entry + entry, mask=inside, other=0)
@@ -169,7 +169,7 @@ def softmax_segments(
     Scores are those of nodes, with so many lanes, and ``indices`` are columns; or, with
     ``LANES`` 0, they are those of entries, and ``indices`` are these.
     """
-    n, _, tile = work_of(batch, 1)
+    n, _, tile = work_of_program(batch, 1)
     scores += n * score_step
     sums += n * num_rows * (3 * HEADS)
     parts += n * num_parts * (3 * HEADS)
@@ -194,7 +194,7 @@ def join_parts(
     HEADS: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """The same for the rows that were cut, from their parts."""
-    n, _, cut = work_of(batch, 1)
+    n, _, cut = work_of_program(batch, 1)
     start, stop = tl.load(part_begin + cut), tl.load(part_begin + cut + 1)
     parts += n * num_parts * (3 * HEADS)
     place = tl.arange(0, WIDTH)[None, :]
@@ -273,7 +273,7 @@ def _softmax_entries(
     row_of_entry, scores, out, sums, num_rows, num_entries, batch, BLOCK: tl.constexpr
 ):
     """Softmax of all entries, from the maximum and the sum of their rows."""
-    n, _, tile = work_of(batch, 1)
+    n, _, tile = work_of_program(batch, 1)
     entry = tile.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = entry < num_entries
     row = n * num_rows + tl.load(row_of_entry + entry, mask=inside, other=0)

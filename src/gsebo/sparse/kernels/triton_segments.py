@@ -105,7 +105,7 @@ def registers_of(x: Tensor) -> int:
 
 
 @triton.jit
-def work_of(batch, blocks):
+def work_of_program(batch, blocks):
     """Replica, block of channels, and tile that a program works on."""
     work = tl.program_id(0) // batch
     return (tl.program_id(0) % batch).to(tl.int64), work % blocks, work // blocks
@@ -149,7 +149,7 @@ def load_dual(at, step, inside, LANES: tl.constexpr):
 
 
 @triton.jit
-def store_dual(at, step, x, inside, LANES: tl.constexpr, ADD: tl.constexpr):
+def store_lanes(at, step, x, inside, LANES: tl.constexpr, ADD: tl.constexpr):
     """Write a dual, or of its lanes the last ``LANES``, or add them."""
     for lane in tl.static_range(LANES):
         found = x[len(x) - LANES + lane]
@@ -307,7 +307,7 @@ def spmm_segments(
     WIDTH: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
     """Weighted sum of the rows of ``x`` over each segment."""
-    n, block, tile = work_of(batch, tl.cdiv(channels, WIDTH))
+    n, block, tile = work_of_program(batch, tl.cdiv(channels, WIDTH))
     place = block * WIDTH + tl.arange(0, WIDTH)[None, :]
     if values is not None:
         values += n * value_step
@@ -329,7 +329,7 @@ def add_parts(
     ADD: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Sum of the parts of each row that was cut, in a fixed order."""
-    n, block, cut = work_of(batch, tl.cdiv(channels, WIDTH))
+    n, block, cut = work_of_program(batch, tl.cdiv(channels, WIDTH))
     place = block * WIDTH + tl.arange(0, WIDTH)
     start, stop = tl.load(part_begin + cut), tl.load(part_begin + cut + 1)
     total = tl.zeros([TILE, WIDTH], dtype=parts.dtype.element_ty)
@@ -352,7 +352,7 @@ def dot_entries(
     ADD: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """``a[row] . b[column]`` of entries, or with two lanes its tangent."""
-    n, _, tile = work_of(batch, 1)
+    n, _, tile = work_of_program(batch, 1)
     stored, row, column, entry = read_positions(index, tile, num_entries, TILE)
     total = tl.zeros([TILE, WIDTH], dtype=out.dtype.element_ty)
     for first in range(0, channels, WIDTH):

@@ -42,14 +42,14 @@ from gsebo.sparse.kernels.triton_segments import (
     read_segments,
     registers_of,
     short_span,
-    store_dual,
+    store_lanes,
     store_segments,
     strided,
     tile_width,
     tiles_of,
     times,
     wide_span,
-    work_of,
+    work_of_program,
     zeros,
 )
 from gsebo.sparse.pattern import Pattern
@@ -75,7 +75,7 @@ def attend_entries(
     Attention is never negative, so its sign is free to say on which side of the leaky
     ReLU the score was: it is stored with a minus where the slope applied.
     """
-    n, _, tile = work_of(batch, 1)
+    n, _, tile = work_of_program(batch, 1)
     stored, row, column, entry = read_positions(index, tile, num_entries, TILE)
     place = tl.arange(0, WIDTH)[None, :]
     inside = stored[:, None] & (place < HEADS)
@@ -165,7 +165,7 @@ def softmax_back_segments(
     WIDTH: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
     """The three sums over each segment."""
-    n, _, tile = work_of(batch, 1)
+    n, _, tile = work_of_program(batch, 1)
     first = n * num_entries
     share += first * (LANES * HEADS)
     tensors = (strength + first, share, to_entries + first * (LANES * HEADS))
@@ -194,7 +194,7 @@ def attend_back_entries(
     WIDTH: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Gradients by scores in the place of ``q``, and, if asked, those by strengths."""
-    n, _, tile = work_of(batch, 1)
+    n, _, tile = work_of_program(batch, 1)
     stored, row, _column, entry = read_positions(index, tile, num_entries, TILE)
     place = tl.arange(0, WIDTH)[None, :]
     inside = stored[:, None] & (place < HEADS)
@@ -209,7 +209,7 @@ def attend_back_entries(
     in_sums = sums + (n * num_rows + row) * (3 * LANES * HEADS) + place
     mean = load_dual(in_sums, HEADS, inside, LANES)
     d = plus(times(d, (z,)), times(mean, (-1,)))
-    store_dual(
+    store_lanes(
         to_entries + to, HEADS, times(times(a, d), (slope,)), inside, LANES, False
     )
     if to_strength is not None:

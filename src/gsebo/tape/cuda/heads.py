@@ -18,11 +18,11 @@ from gsebo.sparse.kernels.triton_segments import (
     read_positions,
     read_segments,
     short_span,
-    store_dual,
+    store_lanes,
     store_segments,
     times,
     wide_span,
-    work_of,
+    work_of_program,
     zeros,
 )
 
@@ -49,7 +49,7 @@ def score_nodes(
     GROUP: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Both parts of the scores of ``GROUP`` heads; an entry's score sums two."""
-    n, group, tile = work_of(batch, tl.cdiv(HEADS, GROUP))
+    n, group, tile = work_of_program(batch, tl.cdiv(HEADS, GROUP))
     first = group * GROUP
     node = tile.to(tl.int64) * TILE + tl.arange(0, TILE)
     slot = tl.arange(0, GROUP * WIDTH)[None, :]
@@ -71,9 +71,9 @@ def score_nodes(
     head = first + tl.arange(0, GROUP)[None, :]
     inside = (node < num_columns)[:, None] & (head < HEADS)
     to = scores + (n * num_columns + node)[:, None] * (2 * LANES * HEADS) + head
-    store_dual(to, HEADS, folded(target, shape, 2), inside, LANES, False)
+    store_lanes(to, HEADS, folded(target, shape, 2), inside, LANES, False)
     to += LANES * HEADS
-    store_dual(to, HEADS, folded(source, shape, 2), inside, LANES, False)
+    store_lanes(to, HEADS, folded(source, shape, 2), inside, LANES, False)
 
 
 @triton.jit
@@ -120,7 +120,7 @@ def gather_segments(
 
     With one lane less in the result it is the tangent alone.
     """
-    n, block, tile = work_of(batch, tl.cdiv(size, WIDTH))
+    n, block, tile = work_of_program(batch, tl.cdiv(size, WIDTH))
     place = block * WIDTH + tl.arange(0, WIDTH)[None, :]
     matrix = (columns, entries, weighted + n * num_entries * (LANES * HEADS))
     dense = (x.data + n * x.batch, x.row, x.lane, place, place // CHANNELS, size)
@@ -147,7 +147,7 @@ def dot_heads(
     GROUP: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """``<gradient of the row, message of the column>`` of entries, ``GROUP`` heads."""
-    n, group, tile = work_of(batch, tl.cdiv(HEADS, GROUP))
+    n, group, tile = work_of_program(batch, tl.cdiv(HEADS, GROUP))
     first = group * GROUP
     stored, row, column, entry = read_positions(index, tile, num_entries, TILE)
     slot = tl.arange(0, GROUP * WIDTH)[None, :]
@@ -164,7 +164,7 @@ def dot_heads(
     head = first + tl.arange(0, GROUP)[None, :]
     inside = stored[:, None] & (head < HEADS)
     to = to_entries + (n * num_entries + entry)[:, None] * (LANES * HEADS) + head
-    store_dual(to, HEADS, total, inside, LANES, False)
+    store_lanes(to, HEADS, total, inside, LANES, False)
 
 
 @triton.jit
@@ -190,7 +190,7 @@ def nodes_back(
     Of ``steps`` tiles, one below the other. With tangents the sums are the tangents,
     and with one lane less in ``to_message`` it is the tangent alone.
     """
-    n, block, chunk = work_of(batch, tl.cdiv(size, WIDTH))
+    n, block, chunk = work_of_program(batch, tl.cdiv(size, WIDTH))
     place = block * WIDTH + tl.arange(0, WIDTH)[None, :]
     chunk = chunk.to(tl.int64)
     head = place // CHANNELS
@@ -212,7 +212,7 @@ def nodes_back(
         x = load_dual(x_at, message.lane, inside, LANES)
         to = at_rows(to_message, n, node, place)
         found = plus(times(t, target), times(s, source))
-        store_dual(to, to_message.lane, found, inside, OUT_LANES, ADD)
+        store_lanes(to, to_message.lane, found, inside, OUT_LANES, ADD)
         by_target += last_product(t, x)
         by_source += last_product(s, x)
     to = to_weight + ((n * chunks + chunk) * size + place) * 2

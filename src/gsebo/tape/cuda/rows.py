@@ -18,11 +18,11 @@ from gsebo.sparse.kernels.triton_segments import (
     bind_programs,
     load_dual,
     plus,
-    store_dual,
+    store_lanes,
     strided,
     tiles_of,
     times,
-    work_of,
+    work_of_program,
 )
 from gsebo.tape.cuda.heads import load_weight
 
@@ -61,7 +61,7 @@ def pointwise_rows(
     KIND: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """One tile of the result."""
-    n, block, tile = work_of(batch, tl.cdiv(channels, WIDTH))
+    n, block, tile = work_of_program(batch, tl.cdiv(channels, WIDTH))
     place = block * WIDTH + tl.arange(0, WIDTH)[None, :]
     row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     inside = (row < rows) & (place < channels)
@@ -96,7 +96,7 @@ def pointwise_back_rows(
 
     ``to_z`` may be the memory of ``grad``.
     """
-    n, block, chunk = work_of(batch, tl.cdiv(channels, WIDTH))
+    n, block, chunk = work_of_program(batch, tl.cdiv(channels, WIDTH))
     place = block * WIDTH + tl.arange(0, WIDTH)[None, :]
     chunk = chunk.to(tl.int64)
     if drop is not None:
@@ -120,7 +120,7 @@ def pointwise_back_rows(
             else:
                 g = times(g, (slope, tl.where(x[0] <= 0, slope * x[1], 0)))
         to = at_rows(to_z, n, row, place)
-        store_dual(to, to_z.lane, g, inside, LANES, ADD)
+        store_lanes(to, to_z.lane, g, inside, LANES, ADD)
         if sums is not None:
             total += g[LANES - 1]
     if sums is not None:
@@ -137,7 +137,7 @@ def cross_entropy_rows(
     LANES: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Loss of one chunk of rows, and its gradient or the tangent of it."""
-    n, _, chunk = work_of(batch, 1)
+    n, _, chunk = work_of_program(batch, 1)
     row = chunk * ROWS + tl.arange(0, ROWS)
     place = tl.arange(0, WIDTH)[None, :]
     inside = (row < rows)[:, None] & (place < classes)
@@ -170,7 +170,7 @@ def sum_chunks(
     ADD: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """``out[replica] = parts[replica].sum(0)``, or the same added."""
-    n, _, block = work_of(batch, 1)
+    n, _, block = work_of_program(batch, 1)
     place = block * WIDTH + tl.arange(0, WIDTH)
     total = tl.zeros([ROWS, WIDTH], dtype=out.dtype.element_ty)
     for first in range(0, chunks, ROWS):
@@ -190,7 +190,7 @@ def widen_rows(
     out, number, tangent, rows, channels, batch, ROWS: tl.constexpr, WIDTH: tl.constexpr
 ):
     """Put numbers and their tangents side by side."""
-    n, block, tile = work_of(batch, tl.cdiv(channels, WIDTH))
+    n, block, tile = work_of_program(batch, tl.cdiv(channels, WIDTH))
     place = block * WIDTH + tl.arange(0, WIDTH)[None, :]
     row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     inside = (row < rows) & (place < channels)
@@ -203,7 +203,7 @@ def widen_rows(
 @triton.jit(do_not_specialize=["batch"])
 def drop_stored(values, drop, out, size, batch, BLOCK: tl.constexpr):
     """Values with some of them dropped, differently for each replica."""
-    n, _, tile = work_of(batch, 1)
+    n, _, tile = work_of_program(batch, 1)
     place = tile.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = place < size
     position = tl.load(drop.positions + place, mask=inside, other=0)
