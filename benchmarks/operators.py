@@ -22,8 +22,8 @@ from torch import Tensor
 from benchmarks.failure import BenchmarkError
 from benchmarks.records import Records
 from gsebo.sparse import Noise, Pattern
-from gsebo.sparse.kernels import kernels_for
-from gsebo.sparse.kernels.reference import REFERENCE_KERNELS
+from gsebo.sparse.operators import kernels_for
+from gsebo.sparse.reference import REFERENCE_KERNELS
 
 BYTES_PER_MILLISECOND = 4.3e9
 SECTOR = 32

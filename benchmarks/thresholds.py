@@ -10,9 +10,8 @@ from collections.abc import Callable
 
 import torch
 
-from gsebo.sparse import Pattern, SparseFeatures
-from gsebo.sparse.kernels import numba_compile
-from gsebo.sparse.kernels.numba_cpu import NUMBA_KERNELS
+from gsebo.sparse import Pattern, SparseFeatures, numba_compile
+from gsebo.sparse.numba_cpu import NUMBA_KERNELS
 
 
 def ratio(first: Callable[[], object], second: Callable[[], object]) -> float:

@@ -17,7 +17,7 @@ from gsebo.methods import METHODS
 
 
 def needs_triton(name: str) -> bool:
-    return "triton" in name or name.startswith("gsebo.tape.cuda.")
+    return "triton" in name or name.startswith("gsebo.tape.cuda_")
 
 
 MODULES = sorted(

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from gsebo.errors import InvalidInput
 from gsebo.graph.arrays import GraphArrays
 from gsebo.loader import Batch, NeighbourSampler, PartitionSampler, Sampler
-from gsebo.sparse.kernels import numba_compile
-from gsebo.sparse.kernels.numba_compile import kernel_threads
+from gsebo.sparse import numba_compile
+from gsebo.sparse.numba_compile import kernel_threads
 
 from .graphs import (
     check,

@@ -11,7 +11,7 @@ import torch
 from gsebo.data.formats.folder import write_folder
 from gsebo.loader.prefetch import ahead, side_by_side
 from gsebo.methods import GraphClassifier
-from gsebo.sparse.kernels.numba_compile import kernel_threads, thread_limit
+from gsebo.sparse.numba_compile import kernel_threads, thread_limit
 from methods.batch_examples import amortised_on_batches, gsebo_on_batches, losses
 from methods.examples import small_graph
 

@@ -11,7 +11,7 @@ from torch_geometric.nn import GCN as PyGGCN
 
 from gsebo import GSEBO, Checkpoint, Frozen, InvalidInput, Vanilla, generate_graph
 from gsebo.methods import GraphClassifier
-from gsebo.sparse.kernels.numba_compile import thread_limit
+from gsebo.sparse.numba_compile import thread_limit
 from gsebo.training import StepRecord
 from gsebo.training.problem import Stack
 

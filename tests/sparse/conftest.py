@@ -5,8 +5,7 @@ import numba
 import pytest
 import torch
 
-from gsebo.sparse import reference_kernels
-from gsebo.sparse.kernels import numba_compile
+from gsebo.sparse import numba_compile, reference_kernels
 
 
 @pytest.fixture(params=["numba", "reference"])

@@ -8,8 +8,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, elu, leaky_relu
 
 from gsebo.nn.gat import GAT, attend
-from gsebo.sparse import Noise, Pattern, Untraceable, dropout
-from gsebo.sparse.kernels import numba_compile
+from gsebo.sparse import Noise, Pattern, Untraceable, dropout, numba_compile
 from gsebo.sparse.operators import keep_mask
 from gsebo.tape import Program, Reach, trace
 

@@ -5,8 +5,8 @@ import torch
 from tests.sparse.test_reach import random_pattern
 
 from gsebo import GSEBO, InvalidInput, generate_graph, memory
-from gsebo.sparse.kernels import reference
-from gsebo.sparse.kernels.reference import REFERENCE_KERNELS
+from gsebo.sparse import reference
+from gsebo.sparse.reference import REFERENCE_KERNELS
 
 
 def test_a_fit_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

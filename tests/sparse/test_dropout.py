@@ -8,11 +8,17 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from gsebo.errors import InvalidInput
-from gsebo.sparse import Noise, SparseFeatures, dropout, reference_kernels
-from gsebo.sparse.kernels import numba_cpu, reference
-from gsebo.sparse.kernels.random_bits import Drop
+from gsebo.sparse import (
+    Noise,
+    SparseFeatures,
+    dropout,
+    numba_cpu,
+    reference,
+    reference_kernels,
+)
 from gsebo.sparse.operators import keep_mask
-from gsebo.tape.cpu.kernels import NUMBA_TAPE
+from gsebo.sparse.random_bits import Drop
+from gsebo.tape.cpu_kernels import NUMBA_TAPE
 
 from .patterns import awkward, examples, normal
 

@@ -2,7 +2,7 @@ import numba
 import numpy as np
 import pytest
 
-from gsebo.sparse.kernels.numba_pack import exponential, packs_of, store
+from gsebo.sparse.numba_pack import exponential, packs_of, store
 
 
 @pytest.mark.parametrize("count", [1, 2, 8])

@@ -12,11 +12,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from gsebo.sparse import edge_softmax, row_expand, row_sum, sddmm, spmm
-from gsebo.sparse.kernels import numba_compile, numba_cpu
-from gsebo.sparse.kernels import numba_cpu as numba_spmm
-from gsebo.sparse.kernels.numba_compile import Variants, run_kernel
-from gsebo.sparse.kernels.numba_pack import packs_of
+from gsebo.sparse import (
+    edge_softmax,
+    numba_compile,
+    numba_cpu,
+    row_expand,
+    row_sum,
+    sddmm,
+    spmm,
+)
+from gsebo.sparse import numba_cpu as numba_spmm
+from gsebo.sparse.numba_compile import Variants, run_kernel
+from gsebo.sparse.numba_pack import packs_of
 
 from .patterns import large, normal
 
@@ -188,7 +195,7 @@ from pathlib import Path
 from typing import Any
 import numba, torch
 from gsebo.sparse import Pattern, spmm
-from gsebo.sparse.kernels import numba_compile
+from gsebo.sparse import numba_compile
 
 numba_compile._PARALLEL_WORK = -1
 torch.set_num_threads(2)

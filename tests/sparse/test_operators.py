@@ -231,9 +231,9 @@ def test_wrong_shapes_and_types_are_refused(call) -> None:
 
 
 def test_reference_kernels_end_with_the_block() -> None:
-    from gsebo.sparse.kernels import kernels_for
-    from gsebo.sparse.kernels.numba_cpu import NUMBA_KERNELS
-    from gsebo.sparse.kernels.reference import REFERENCE_KERNELS
+    from gsebo.sparse.numba_cpu import NUMBA_KERNELS
+    from gsebo.sparse.operators import kernels_for
+    from gsebo.sparse.reference import REFERENCE_KERNELS
 
     x = torch.ones(1)
     with pytest.raises(KeyError), reference_kernels():

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from gsebo.sparse import Noise, Pattern, edge_softmax, kernels, spmm
-from gsebo.sparse.kernels.backend import SparseKernels
-from gsebo.sparse.kernels.numba_cpu import NUMBA_KERNELS
-from gsebo.sparse.kernels.reference import REFERENCE_KERNELS
-from gsebo.sparse.kernels.triton_schedule import row_of_entry
+from gsebo.sparse.backend import SparseKernels
+from gsebo.sparse.numba_cpu import NUMBA_KERNELS
+from gsebo.sparse.reference import REFERENCE_KERNELS
+from gsebo.sparse.triton_schedule import row_of_entry
 
 from .patterns import Positions, awkward, empty, examples, large, normal, positions
 from .test_dropout import kept
@@ -33,8 +33,8 @@ DEVICE = "cuda" if ON_GPU else "cpu"
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 TRITON = find_spec("triton") is not None
 if TRITON and (ON_GPU or INTERPRETED):
-    from gsebo.sparse.kernels import triton_segments
-    from gsebo.sparse.kernels.triton_cuda import TRITON_KERNELS
+    from gsebo.sparse import triton_segments
+    from gsebo.sparse.triton_cuda import TRITON_KERNELS
 
 needs_triton = pytest.mark.skipif(
     not (TRITON and (ON_GPU or INTERPRETED)),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gsebo.sparse import Pattern
-from gsebo.sparse.kernels.triton_schedule import (
+from gsebo.sparse.triton_schedule import (
     CLASSES,
     entries_are_scattered,
     row_of_entry,
@@ -30,7 +30,7 @@ def test_segments_are_the_rows_cut_into_pieces(counts: list[int], region: int) -
     rows = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts).long())
     pattern = Pattern.from_positions(rows, torch.zeros_like(rows), len(counts), 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gsebo.sparse.kernels.triton_schedule._REGION", region)
+        patch.setattr("gsebo.sparse.triton_schedule._REGION", region)
         schedule = schedule_of(pattern)
     begin, length, row = (each.tolist() for each in schedule.segments)
     covered = [

@@ -21,10 +21,10 @@ from gsebo.data import load
 from gsebo.nn import GAT, GCN, MLP, SAGE, JKNet
 from gsebo.nn.base import Backbone
 from gsebo.sparse import Noise, Pattern, Untraceable
-from gsebo.sparse.kernels.random_bits import Drop
 from gsebo.sparse.operators import make_features
+from gsebo.sparse.random_bits import Drop
 from gsebo.tape import Program, Reach, backend, program, trace
-from gsebo.tape.cpu.kernels import NUMBA_TAPE
+from gsebo.tape.cpu_kernels import NUMBA_TAPE
 
 from .patterns import normal
 
@@ -34,9 +34,9 @@ DEVICE = "cuda" if ON_GPU else "cpu"
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 TRITON = find_spec("triton") is not None
 if TRITON and (ON_GPU or INTERPRETED):
-    from gsebo.sparse.kernels import triton_segments
-    from gsebo.tape.cuda import kernels as triton_tape
-    from gsebo.tape.cuda import rows as triton_tape_chunks
+    from gsebo.sparse import triton_segments
+    from gsebo.tape import cuda_kernels as triton_tape
+    from gsebo.tape import cuda_rows as triton_tape_chunks
 
 needs_triton = pytest.mark.skipif(
     not (TRITON and (ON_GPU or INTERPRETED)),

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from gsebo.sparse.kernels.numba_compile import threads_given
+from gsebo.sparse.numba_compile import threads_given
 from gsebo.training import threads
 from gsebo.training.threads import alike_on_any_threads, threads_for
 

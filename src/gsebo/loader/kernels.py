@@ -12,13 +12,13 @@ from numba import njit, prange
 from numpy.typing import NDArray
 
 from gsebo.errors import InvalidInput
-from gsebo.sparse.kernels.numba_compile import (
+from gsebo.sparse.numba_compile import (
     compile_kernel,
     compile_twice,
     run_kernel,
 )
-from gsebo.sparse.kernels.random_bits import NUMBA_HASH
 from gsebo.sparse.operators import Noise
+from gsebo.sparse.random_bits import NUMBA_HASH
 
 Integers = NDArray[np.int64]
 

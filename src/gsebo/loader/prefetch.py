@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import torch
 
-from gsebo.sparse.kernels.numba_compile import thread_limit
+from gsebo.sparse.numba_compile import thread_limit
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -20,6 +20,10 @@ On a :class:`CompletePattern` they are matrix products, left to autograd.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
 from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
@@ -27,14 +31,48 @@ from torch import Tensor
 from torch.autograd import Function
 
 from gsebo.errors import InvalidInput
-from gsebo.sparse.kernels import kernels_for
-from gsebo.sparse.kernels.random_bits import site_keys
+from gsebo.sparse.backend import SparseKernels
+from gsebo.sparse.numba_cpu import NUMBA_KERNELS
 from gsebo.sparse.pattern import CompletePattern, Pattern
+from gsebo.sparse.random_bits import site_keys
+from gsebo.sparse.reference import REFERENCE_KERNELS
 from gsebo.sparse.symbol import Dropout, Propagate, Strengths, Symbol
 
 # On features of Cora's size the two products break even here with 128 columns, and the
 # sparse one is still a quarter faster with 16 (benchmarks/thresholds.py).
 _SPARSE_BELOW = 0.25
+_FORCE_REFERENCE: ContextVar[bool] = ContextVar("force_reference", default=False)
+
+
+def kernels_for(tensor: Tensor) -> SparseKernels:
+    """Return the kernels for the device and dtype of ``tensor``."""
+    if _FORCE_REFERENCE.get() or tensor.dtype not in (torch.float32, torch.float64):
+        return REFERENCE_KERNELS
+    if tensor.device.type == "cpu":
+        return NUMBA_KERNELS
+    return _triton_or_reference() if tensor.device.type == "cuda" else REFERENCE_KERNELS
+
+
+@cache
+def _triton_or_reference() -> SparseKernels:
+    # Imported when a tensor needs it: most machines without a GPU have no Triton.
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        return REFERENCE_KERNELS
+    from gsebo.sparse.triton_cuda import TRITON_KERNELS
+
+    return TRITON_KERNELS
+
+
+@contextmanager
+def reference_kernels() -> Iterator[None]:
+    """Run everything inside on the plain-torch kernels."""
+    token = _FORCE_REFERENCE.set(True)
+    try:
+        yield
+    finally:
+        _FORCE_REFERENCE.reset(token)
 
 
 def spmm(pattern: Pattern, values: Tensor, x: Tensor) -> Tensor:

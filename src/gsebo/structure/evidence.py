@@ -30,7 +30,7 @@ from gsebo.errors import InvalidInput
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.mapped import gather_rows, stretches
 from gsebo.sparse import Pattern, SparseFeatures, row_sum, sddmm
-from gsebo.sparse.kernels.numba_compile import compile_twice, run_kernel
+from gsebo.sparse.numba_compile import compile_twice, run_kernel
 from gsebo.sparse.operators import unit_rows
 
 # Of a longer row only so many positions are looked at, evenly spread: two hubs of a

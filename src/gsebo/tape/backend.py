@@ -13,9 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gsebo.sparse.kernels.backend import Call
-from gsebo.sparse.kernels.random_bits import Drop
+from gsebo.sparse.backend import Call
 from gsebo.sparse.pattern import Pattern
+from gsebo.sparse.random_bits import Drop
 from gsebo.sparse.symbol import Untraceable
 
 
@@ -140,11 +140,11 @@ def tape_kernels_for(like: Tensor) -> TapeKernels:
     """
     if like.dtype in (torch.float32, torch.float64):
         if like.device.type == "cpu":
-            from gsebo.tape.cpu.kernels import NUMBA_TAPE
+            from gsebo.tape.cpu_kernels import NUMBA_TAPE
 
             return NUMBA_TAPE
         if like.device.type == "cuda" and _has_triton():
-            from gsebo.tape.cuda.kernels import TRITON_TAPE
+            from gsebo.tape.cuda_kernels import TRITON_TAPE
 
             return TRITON_TAPE
     raise Untraceable(f"{like.dtype} on {like.device}")

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.cuda import CUDAGraph, Event, Stream
 
 from gsebo.memory import require_memory
-from gsebo.sparse.kernels.backend import Call
+from gsebo.sparse.backend import Call
 from gsebo.sparse.operators import SparseFeatures
 from gsebo.sparse.pattern import Pattern
 from gsebo.sparse.symbol import Attend, Concat, Product, Propagate, Sum

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from gsebo.errors import InvalidInput
-from gsebo.sparse.kernels.random_bits import Drop
 from gsebo.sparse.pattern import Pattern
+from gsebo.sparse.random_bits import Drop
 from gsebo.sparse.symbol import (
     Activation,
     Attend,

@@ -25,7 +25,7 @@ from torch import Tensor
 from gsebo.bilevel import Tree
 from gsebo.distributed.group import Alone, Group
 from gsebo.errors import InvalidInput
-from gsebo.sparse.kernels.numba_compile import kernel_threads, thread_limit
+from gsebo.sparse.numba_compile import kernel_threads, thread_limit
 from gsebo.training.checkpoint import Checkpoint
 from gsebo.training.history import Advance, Patience, Progress, StepRecord, Watcher
 from gsebo.training.problem import NodeClassification, Stack, stackable

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import torch
 
 from gsebo.code_paths import is_reproducible, require_code_paths
-from gsebo.sparse.kernels.numba_compile import kernel_threads, threads_given
+from gsebo.sparse.numba_compile import kernel_threads, threads_given
 
 # Not tuned: above the million at which one product breaks even
 # (benchmarks/thresholds.py), because the small operations around it gain nothing.

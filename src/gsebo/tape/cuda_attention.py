@@ -22,11 +22,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from gsebo.sparse.kernels.backend import Call
-from gsebo.sparse.kernels.triton_cuda import bind_softmax_sums, score_entries
-from gsebo.sparse.kernels.triton_random import drop_keys, drop_tensors, kept
-from gsebo.sparse.kernels.triton_schedule import schedule_of
-from gsebo.sparse.kernels.triton_segments import (
+from gsebo.sparse.backend import Call
+from gsebo.sparse.pattern import Pattern
+from gsebo.sparse.triton_cuda import bind_softmax_sums, score_entries
+from gsebo.sparse.triton_random import drop_keys, drop_tensors, kept
+from gsebo.sparse.triton_schedule import schedule_of
+from gsebo.sparse.triton_segments import (
     bind_parts,
     bind_programs,
     bind_segments,
@@ -52,10 +53,9 @@ from gsebo.sparse.kernels.triton_segments import (
     work_of_program,
     zeros,
 )
-from gsebo.sparse.pattern import Pattern
 from gsebo.tape.backend import AttentionKernels, AttentionStep, Gradients
-from gsebo.tape.cuda.heads import dot_heads, gather_segments, nodes_back, score_nodes
-from gsebo.tape.cuda.rows import bind_chunk_sums, chunks_of
+from gsebo.tape.cuda_heads import dot_heads, gather_segments, nodes_back, score_nodes
+from gsebo.tape.cuda_rows import bind_chunk_sums, chunks_of
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
 # mypy: allow-untyped-calls, allow-untyped-decorators

@@ -15,9 +15,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from gsebo.sparse.kernels.backend import Call
-from gsebo.sparse.kernels.triton_schedule import SegmentSchedule
+from gsebo.sparse.backend import Call
 from gsebo.sparse.pattern import Pattern
+from gsebo.sparse.triton_schedule import SegmentSchedule
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
 # mypy: allow-untyped-calls, allow-untyped-decorators

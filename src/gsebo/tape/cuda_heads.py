@@ -8,7 +8,7 @@ the compiled programs, which so know how numbers are aligned.
 import triton
 import triton.language as tl
 
-from gsebo.sparse.kernels.triton_segments import (
+from gsebo.sparse.triton_segments import (
     at_rows,
     folded,
     gained,

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from gsebo.sparse.kernels.random_bits import Drop, compiled_hash
+from gsebo.sparse.random_bits import Drop, compiled_hash
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
 # mypy: allow-untyped-calls, allow-untyped-decorators

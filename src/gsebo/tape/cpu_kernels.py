@@ -14,12 +14,12 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from gsebo.sparse.kernels.backend import Call
-from gsebo.sparse.kernels.numba_compile import bind_kernel, compile_twice
-from gsebo.sparse.kernels.numba_cpu import spmm_kernel
-from gsebo.sparse.kernels.numba_pack import exponential
-from gsebo.sparse.kernels.random_bits import NUMBA_HASH, Drop, drop_arrays
+from gsebo.sparse.backend import Call
+from gsebo.sparse.numba_compile import bind_kernel, compile_twice
+from gsebo.sparse.numba_cpu import spmm_kernel
+from gsebo.sparse.numba_pack import exponential
 from gsebo.sparse.pattern import Pattern
+from gsebo.sparse.random_bits import NUMBA_HASH, Drop, drop_arrays
 from gsebo.tape.backend import (
     AttentionKernels,
     AttentionStep,
@@ -27,7 +27,7 @@ from gsebo.tape.backend import (
     PointwiseStep,
     TapeKernels,
 )
-from gsebo.tape.cpu.attention import NumbaAttention
+from gsebo.tape.cpu_attention import NumbaAttention
 
 # Rows that one task takes. Sums over rows are made chunk by chunk, so that they do not
 # depend on the number of threads.

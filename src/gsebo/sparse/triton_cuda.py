@@ -16,15 +16,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from gsebo.sparse.kernels.backend import Call, SparseKernels
-from gsebo.sparse.kernels.reference import REFERENCE_KERNELS
-from gsebo.sparse.kernels.triton_random import bits_at
-from gsebo.sparse.kernels.triton_schedule import (
+from gsebo.sparse.backend import Call, SparseKernels
+from gsebo.sparse.pattern import Pattern
+from gsebo.sparse.reference import REFERENCE_KERNELS
+from gsebo.sparse.triton_random import bits_at
+from gsebo.sparse.triton_schedule import (
     entries_are_scattered,
     row_of_entry,
     schedule_of,
 )
-from gsebo.sparse.kernels.triton_segments import (
+from gsebo.sparse.triton_segments import (
     bind_dots,
     bind_programs,
     bind_segments,
@@ -40,7 +41,6 @@ from gsebo.sparse.kernels.triton_segments import (
     wide_span,
     work_of_program,
 )
-from gsebo.sparse.pattern import Pattern
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
 # mypy: allow-untyped-calls, allow-untyped-decorators

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from gsebo.sparse.kernels.backend import SparseKernels
-from gsebo.sparse.kernels.random_bits import draw
+from gsebo.sparse.backend import SparseKernels
 from gsebo.sparse.pattern import Pattern
+from gsebo.sparse.random_bits import draw
 
 # Numbers that a kernel may hold per entry and channel at a time, over all replicas:
 # a bound for graphs with more edges than would fit.

@@ -11,11 +11,12 @@ import torch
 import triton
 from torch import Tensor
 
-from gsebo.sparse.kernels.backend import Call
-from gsebo.sparse.kernels.random_bits import Drop
-from gsebo.sparse.kernels.triton_random import drop_tensors
-from gsebo.sparse.kernels.triton_schedule import schedule_of
-from gsebo.sparse.kernels.triton_segments import (
+from gsebo.sparse.backend import Call
+from gsebo.sparse.pattern import Pattern
+from gsebo.sparse.random_bits import Drop
+from gsebo.sparse.triton_random import drop_tensors
+from gsebo.sparse.triton_schedule import schedule_of
+from gsebo.sparse.triton_segments import (
     Strided,
     bind_dots,
     bind_programs,
@@ -26,7 +27,6 @@ from gsebo.sparse.kernels.triton_segments import (
     tile_width,
     tiles_of,
 )
-from gsebo.sparse.pattern import Pattern
 from gsebo.tape.backend import (
     AttentionKernels,
     AttentionStep,
@@ -34,8 +34,8 @@ from gsebo.tape.backend import (
     PointwiseStep,
     TapeKernels,
 )
-from gsebo.tape.cuda.attention import TritonAttention
-from gsebo.tape.cuda.rows import (
+from gsebo.tape.cuda_attention import TritonAttention
+from gsebo.tape.cuda_rows import (
     bind_chunk_sums,
     chunks_of,
     cross_entropy_rows,

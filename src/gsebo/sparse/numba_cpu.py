@@ -18,11 +18,11 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from gsebo.sparse.kernels.backend import SparseKernels
-from gsebo.sparse.kernels.numba_compile import Variants, compile_twice, run_kernel
-from gsebo.sparse.kernels.numba_pack import fma, number_at, packs_of, store
-from gsebo.sparse.kernels.random_bits import NUMBA_HASH
+from gsebo.sparse.backend import SparseKernels
+from gsebo.sparse.numba_compile import Variants, compile_twice, run_kernel
+from gsebo.sparse.numba_pack import fma, number_at, packs_of, store
 from gsebo.sparse.pattern import Pattern
+from gsebo.sparse.random_bits import NUMBA_HASH
 
 _WIDTHS = (32, 16, 8, 4, 1)
 # Stand for what a kernel is compiled for: how many channels it keeps in registers.

@@ -23,9 +23,9 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from gsebo.sparse.kernels.backend import Call
-from gsebo.sparse.kernels.numba_compile import Variants, bind_kernel, compile_twice
-from gsebo.sparse.kernels.numba_pack import (
+from gsebo.sparse.backend import Call
+from gsebo.sparse.numba_compile import Variants, bind_kernel, compile_twice
+from gsebo.sparse.numba_pack import (
     dual,
     exponential,
     fma,
@@ -40,8 +40,8 @@ from gsebo.sparse.kernels.numba_pack import (
     value,
     without_first,
 )
-from gsebo.sparse.kernels.random_bits import NUMBA_HASH, drop_arrays
 from gsebo.sparse.pattern import Pattern
+from gsebo.sparse.random_bits import NUMBA_HASH, drop_arrays
 from gsebo.tape.backend import AttentionKernels, AttentionStep, Gradients
 
 _TARGET, _SOURCE = 0, 1

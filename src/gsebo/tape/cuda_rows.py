@@ -11,9 +11,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from gsebo.sparse.kernels.backend import Call
-from gsebo.sparse.kernels.triton_random import drop_keys, kept
-from gsebo.sparse.kernels.triton_segments import (
+from gsebo.sparse.backend import Call
+from gsebo.sparse.triton_random import drop_keys, kept
+from gsebo.sparse.triton_segments import (
     at_rows,
     bind_programs,
     load_dual,
@@ -24,7 +24,7 @@ from gsebo.sparse.kernels.triton_segments import (
     times,
     work_of_program,
 )
-from gsebo.tape.cuda.heads import load_weight
+from gsebo.tape.cuda_heads import load_weight
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
 # mypy: allow-untyped-calls, allow-untyped-decorators

@@ -1,1 +1,0 @@
-"""Kernels of the tape in numba."""
