@@ -12,9 +12,9 @@ import pytest
 import gsebo
 from gsebo.bilevel import HYPERGRADIENTS, OPTIMIZERS
 from gsebo.data import DATASETS, GENERATED, NOISE_KINDS
-from gsebo.lazy import Registry, imported
 from gsebo.loader import SAMPLERS
 from gsebo.methods import METHODS, GraphClassifier, MethodInfo
+from gsebo.names import Registry, imported
 from gsebo.nn import BACKBONES
 from gsebo.structure import STRUCTURES
 

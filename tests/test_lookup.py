@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gsebo import InvalidInput
-from gsebo.lookup import lookup, normalise
+from gsebo.names import lookup, normalise
 
 CHOICES = {"sage-gcn": 1, "first_order": 2, "GATv2": 3}
 

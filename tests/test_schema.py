@@ -8,8 +8,16 @@ import pytest
 
 from gsebo import InvalidInput
 from gsebo.errors import escaped
-from gsebo.files import checksum, read_bytes, require_regular
-from gsebo.schema import Count, Name, Record, json_as, read_toml_as
+from gsebo.files import (
+    Count,
+    Name,
+    Record,
+    checksum,
+    json_as,
+    read_bytes,
+    read_toml_as,
+    require_regular,
+)
 
 
 class Thing(Record):

@@ -14,7 +14,7 @@ from gsebo.code_paths import reproducibility as reproducibility
 from gsebo.code_paths import set_reproducible as set_reproducible
 from gsebo.errors import InputWarning as InputWarning
 from gsebo.errors import InvalidInput as InvalidInput
-from gsebo.lazy import make_lazy
+from gsebo.names import make_lazy
 from gsebo.version import __version__ as __version__
 
 if TYPE_CHECKING:

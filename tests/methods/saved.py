@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gsebo import InvalidInput, load_model
-from gsebo.files import checksum, read_tensors, write_tensors
+from gsebo.files import checksum, read_tensors, sealed_json, write_tensors
 from gsebo.methods import GraphClassifier
-from gsebo.schema import sealed_json
 from gsebo.sparse import Pattern
 
 

@@ -11,6 +11,7 @@ from sklearn.exceptions import NotFittedError
 from torch_geometric.data import Data
 
 from gsebo import GSEBO, InvalidInput, memory
+from gsebo.files import Share
 from gsebo.methods import METHODS, GraphClassifier
 from gsebo.methods.parameters import (
     Depth,
@@ -22,7 +23,6 @@ from gsebo.methods.parameters import (
     declared_parameters,
     require_declared,
 )
-from gsebo.schema import Share
 
 from .examples import NAMES, quick, small_graph
 from .parameter_kinds import bad_values

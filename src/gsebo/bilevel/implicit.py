@@ -21,7 +21,7 @@ from gsebo.bilevel.hypergradient import Hypergradient, HypergradientStep
 from gsebo.bilevel.optimizers import Optimizer
 from gsebo.bilevel.tree import Tree, add, filled, flatten, require_grad, unflatten, vjp
 from gsebo.errors import InvalidInput
-from gsebo.lookup import lookup
+from gsebo.names import lookup
 
 Matvec = Callable[[Tensor], Tensor]
 

@@ -5,8 +5,7 @@ from inspect import signature
 from typing import TYPE_CHECKING
 
 from gsebo.errors import InvalidInput
-from gsebo.lazy import Registry
-from gsebo.lookup import lookup
+from gsebo.names import Registry, lookup
 
 if TYPE_CHECKING:
     from gsebo.bilevel.hypergradient import Hypergradient

@@ -16,7 +16,7 @@ from gsebo.cli.options import DataDir, Json, Normalize, Quiet, Seed, command_gro
 from gsebo.cli.output import messages, print_json, print_table, print_text, progress_bar
 from gsebo.data import DATASETS, locate
 from gsebo.errors import InvalidInput, escaped
-from gsebo.lookup import normalise
+from gsebo.names import normalise
 
 if TYPE_CHECKING:
     from gsebo.data.formats.folder import GraphFolder

@@ -29,8 +29,8 @@ from gsebo.errors import InvalidInput
 from gsebo.experiments.fit import FittedTrial, fit_trials, versions
 from gsebo.experiments.result import Trial, same_graph_for_all_seeds
 from gsebo.graph.graph import Graph
-from gsebo.lookup import normalise, own_name
 from gsebo.methods import GSEBO, METHODS, Auto, GraphClassifier
+from gsebo.names import normalise, own_name
 from gsebo.training import Checkpoint, StepRecord, Watcher
 
 _MASKS = ("train_mask", "val_mask", "test_mask")

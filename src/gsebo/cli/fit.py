@@ -16,9 +16,9 @@ from gsebo.cli.output import messages
 from gsebo.data import noise_spec
 from gsebo.data.datasets.registry import require_known_graph
 from gsebo.errors import InvalidInput
-from gsebo.lookup import normalise, own_name, unknown_name
 from gsebo.methods import METHODS
 from gsebo.methods.presets import presets
+from gsebo.names import normalise, own_name, unknown_name
 
 
 @dataclass

@@ -10,10 +10,9 @@ from gsebo.cli.options import Json
 from gsebo.cli.output import print_json, print_table
 from gsebo.data.datasets.registry import DATASETS, GENERATED, DatasetInfo, GeneratedInfo
 from gsebo.experiments import load_recipe, recipe_names
-from gsebo.lazy import Registry
-from gsebo.lookup import lookup
 from gsebo.methods import METHODS
 from gsebo.methods.presets import presets
+from gsebo.names import Registry, lookup
 from gsebo.nn import BACKBONES
 from gsebo.structure import STRUCTURES
 

@@ -24,7 +24,7 @@ from gsebo.cli.output import messages
 from gsebo.code_paths import fix_code_paths, set_reproducible
 from gsebo.data.datasets.registry import cache_folder
 from gsebo.errors import InvalidInput, escaped
-from gsebo.lazy import imported
+from gsebo.names import imported
 from gsebo.version import __version__
 
 _MOST_THREADS = 4096

@@ -34,7 +34,7 @@ from gsebo.experiments import (
     select,
 )
 from gsebo.experiments.runner import is_dense
-from gsebo.lookup import own_name
+from gsebo.names import own_name
 
 # Measured: on a GPU ten fits at once take 1.6 times as long as one; on a core nine
 # times, which is no gain over one after the other.

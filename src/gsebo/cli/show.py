@@ -12,7 +12,7 @@ from gsebo.cli.output import messages, print_text
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Store, load_recipe
 from gsebo.files import check_writable, write_atomically
-from gsebo.lookup import lookup
+from gsebo.names import lookup
 from gsebo.report import accuracy_sheet, choices_sheet, gaps, gather_evidence
 from gsebo.report.formats import formats
 

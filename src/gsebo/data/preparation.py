@@ -15,7 +15,7 @@ from gsebo.files import Form
 from gsebo.graph.features import csr_tensor, normalise_rows
 from gsebo.graph.graph import Graph
 from gsebo.graph.topology import canonicalise
-from gsebo.lookup import lookup
+from gsebo.names import lookup
 
 # Below this share of non-zeros a matrix stays sparse: no mean is subtracted from it.
 # It is the share below which networks read features as a sparse matrix.

@@ -14,7 +14,7 @@ from gsebo.errors import InvalidInput, escaped
 from gsebo.graph.features import require_numbers, take_rows, whole_numbers
 from gsebo.graph.graph import Graph, GraphLike, as_graph, given_back
 from gsebo.graph.node_match import node_ids
-from gsebo.lookup import lookup, normalise, own_name
+from gsebo.names import lookup, normalise, own_name
 
 
 def has_unseen(data: Graph) -> bool:

@@ -46,8 +46,8 @@ from gsebo.experiments.result import (
     is_halved,
 )
 from gsebo.graph.graph import Graph
-from gsebo.lookup import lookup
 from gsebo.methods import METHODS, GraphClassifier
+from gsebo.names import lookup
 from gsebo.training import Checkpoint, StepRecord, Watcher
 from gsebo.version import __version__
 

@@ -18,9 +18,9 @@ from gsebo.experiments.recipe import (
     require_few_trials,
 )
 from gsebo.experiments.result import Result, Trial, full_split_name
-from gsebo.lookup import lookup, own_name, unknown_name
 from gsebo.methods import METHODS
 from gsebo.methods.presets import preset_parameters
+from gsebo.names import lookup, own_name, unknown_name
 
 _NOT_PARAMETERS = ("backbone", "device", "random_state")
 

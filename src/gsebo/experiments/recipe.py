@@ -12,9 +12,8 @@ from msgspec.structs import replace
 
 from gsebo.data import noise_spec
 from gsebo.errors import InvalidInput, escaped
-from gsebo.files import read_bytes
-from gsebo.lookup import own_name
-from gsebo.schema import Count, Key, Name, Record, Text, Value, toml_as
+from gsebo.files import Count, Key, Name, Record, Text, Value, read_bytes, toml_as
+from gsebo.names import own_name
 
 _FOLDER = Path(__file__).parent / "recipes"
 _LONGEST = 2**16

@@ -16,8 +16,8 @@ from msgspec.structs import asdict, replace
 from gsebo import data
 from gsebo.data import DATASETS, noise_in_words, noise_spec
 from gsebo.errors import InvalidInput, escaped
-from gsebo.lookup import lookup
-from gsebo.schema import Count, Key, Name, Record, Seed, Share, Size, Text, Value
+from gsebo.files import Count, Key, Name, Record, Seed, Share, Size, Text, Value
+from gsebo.names import lookup
 
 
 class Trial(Record, frozen=True, dict=True):

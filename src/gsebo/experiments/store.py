@@ -19,9 +19,8 @@ from msgspec.structs import asdict, replace
 from gsebo.errors import InvalidInput
 from gsebo.experiments.plan import default_parameters
 from gsebo.experiments.result import SCHEMA, Result, Trial
-from gsebo.files import require_regular, write_atomically
+from gsebo.files import Key, Value, json_as, plain_as, require_regular, write_atomically
 from gsebo.methods import METHODS
-from gsebo.schema import Key, Value, json_as, plain_as
 
 _SUFFIX = ".jsonl"
 _TAIL = 256

@@ -16,8 +16,8 @@ from gsebo.experiments.recipe import (
     require_few_trials,
 )
 from gsebo.experiments.result import Result, Trial
-from gsebo.lookup import own_name
 from gsebo.methods import METHODS
+from gsebo.names import own_name
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from gsebo.lazy import make_lazy
+from gsebo.names import make_lazy
 
 if TYPE_CHECKING:
     from gsebo.graph.features import normalise_rows as normalise_rows

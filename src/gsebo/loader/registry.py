@@ -3,8 +3,7 @@
 from typing import TYPE_CHECKING
 
 from gsebo.errors import InvalidInput
-from gsebo.lazy import Registry
-from gsebo.lookup import lookup
+from gsebo.names import Registry, lookup
 
 if TYPE_CHECKING:
     from gsebo.loader.sampler import Sampler

@@ -11,6 +11,7 @@ from torch import Tensor
 from gsebo.bilevel import Hypergradient, Tree, make_hypergradient, make_optimizer
 from gsebo.data.formats.folder import GraphFolder
 from gsebo.distributed.group import Group
+from gsebo.files import Count
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.graph import Graph
 from gsebo.graph.mapped import ScratchFolder
@@ -50,7 +51,6 @@ from gsebo.methods.prepare import (
 from gsebo.model.fitted import FittedModel, graph_checksum
 from gsebo.model.scorer import Scorer
 from gsebo.nn import Backbone
-from gsebo.schema import Count
 from gsebo.structure import AmortisedStrength
 from gsebo.structure.candidates import candidate_edges
 from gsebo.structure.evidence import evidence_columns

@@ -19,12 +19,10 @@ from gsebo.data import num_classes, validate
 from gsebo.data.formats.folder import GraphFolder
 from gsebo.data.splits import refuse_unseen
 from gsebo.data.validate import sized
-from gsebo.distributed.group import current_group
-from gsebo.distributed.launch import launched
+from gsebo.distributed.group import current_group, launched
 from gsebo.errors import InvalidInput
 from gsebo.graph.graph import Graph, GraphLike, as_graph, given_back
 from gsebo.graph.node_match import NodeKeys
-from gsebo.lookup import normalise
 from gsebo.memory import require_memory
 from gsebo.methods.outcome import Choice, Outcome
 from gsebo.methods.parameters import (
@@ -41,6 +39,7 @@ from gsebo.methods.parameters import (
     require_declared,
 )
 from gsebo.methods.prepare import NetworkChoices, resolve_device
+from gsebo.names import normalise
 from gsebo.training import Checkpoint, Watcher
 from gsebo.training.threads import alike_on_any_threads
 

@@ -9,8 +9,8 @@ from torch import nn
 
 from gsebo.bilevel import make_hypergradient, make_optimizer
 from gsebo.errors import InvalidInput
+from gsebo.files import Count
 from gsebo.graph.graph import Graph
-from gsebo.lookup import lookup
 from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.outcome import Outcome, outcomes_of
 from gsebo.methods.parameters import (
@@ -21,7 +21,7 @@ from gsebo.methods.parameters import (
 )
 from gsebo.methods.prepare import PreparedGraph, StopOn, make_problem, work_of
 from gsebo.methods.schedule import EpochClassifier, Schedule, train_on_fixed_structure
-from gsebo.schema import Count
+from gsebo.names import lookup
 from gsebo.structure import EdgeStrength
 from gsebo.training import train_structure
 from gsebo.training.history import SelectBy

@@ -14,6 +14,7 @@ from gsebo.data.formats.folder import GraphFolder
 from gsebo.distributed.group import Group
 from gsebo.distributed.tables import EntryTable
 from gsebo.errors import InvalidInput
+from gsebo.files import Count
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.graph import Graph
 from gsebo.graph.mapped import ScratchFolder
@@ -49,7 +50,6 @@ from gsebo.methods.prepare import (
 )
 from gsebo.model.fitted import FittedModel, graph_checksum
 from gsebo.nn import Backbone
-from gsebo.schema import Count
 from gsebo.structure import Structure, make_structure
 from gsebo.structure.edge_strength import BatchedEdgeStrength, InitialStrength
 from gsebo.training import (

@@ -10,11 +10,11 @@ from torch.nn.functional import softmax
 
 from gsebo.bilevel import Tree
 from gsebo.data import num_classes
+from gsebo.files import Name, NotNegative, Share, Size, Text
 from gsebo.graph import Propagation, Topology
 from gsebo.methods.prepare import PreparedGraph
 from gsebo.model.fitted import FittedModel
 from gsebo.nn import Backbone
-from gsebo.schema import Name, NotNegative, Share, Size, Text
 from gsebo.training import JointProblem, Member, NodeClassification, Progress, Task
 
 

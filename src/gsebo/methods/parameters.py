@@ -31,7 +31,7 @@ from msgspec import Meta
 from gsebo.bilevel.registry import HYPERGRADIENTS, OPTIMIZERS
 from gsebo.errors import InvalidInput, escaped
 from gsebo.loader import SAMPLERS, Sampler
-from gsebo.lookup import lookup, own_name, unknown_name
+from gsebo.names import lookup, own_name, unknown_name
 
 _CODE, _SAMPLER, _SETTINGS = "code", "sampler", "settings"
 

@@ -9,8 +9,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from gsebo.lookup import lookup, normalise
-from gsebo.schema import Key, Name, Record, Text, Value, read_toml_as
+from gsebo.files import Key, Name, Record, Text, Value, read_toml_as
+from gsebo.names import lookup, normalise
 
 _FOLDER = Path(__file__).parent / "preset_files"
 

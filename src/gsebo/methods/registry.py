@@ -7,7 +7,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from gsebo.lazy import definition, imported, imports_in, source_of
+from gsebo.names import definition, imported, imports_in, source_of
 
 if TYPE_CHECKING:
     from gsebo.methods.base import GraphClassifier

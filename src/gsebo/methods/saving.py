@@ -23,17 +23,24 @@ from gsebo.data.formats.npy_stream import open_array, open_output
 from gsebo.errors import InputWarning, InvalidInput, escaped
 from gsebo.files import (
     Form,
+    Name,
+    Seed,
+    Sha256,
+    Size,
+    Text,
     check_tensors,
     check_writable,
     checksum,
+    plain_as,
+    read_sealed,
     read_tensors,
+    sealed_json,
     write_atomically,
     write_tensors,
 )
 from gsebo.graph import CanonicalGraph, Topology
 from gsebo.graph.graph import Graph
 from gsebo.graph.mapped import release
-from gsebo.lookup import lookup
 from gsebo.memory import require_memory
 from gsebo.methods.amortised import Amortised
 from gsebo.methods.base import GraphClassifier
@@ -52,17 +59,8 @@ from gsebo.model.state import (
     forms_of,
     strength_form,
 )
+from gsebo.names import lookup
 from gsebo.nn import Backbone
-from gsebo.schema import (
-    Name,
-    Seed,
-    Sha256,
-    Size,
-    Text,
-    plain_as,
-    read_sealed,
-    sealed_json,
-)
 from gsebo.training import StepRecord
 from gsebo.version import __version__
 

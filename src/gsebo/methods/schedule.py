@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from gsebo.bilevel import Optimizer, make_optimizer
+from gsebo.files import Count
 from gsebo.graph.graph import Graph
 from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.outcome import Outcome, joint_outcome_of, outcomes_of, told_of
@@ -22,7 +23,6 @@ from gsebo.methods.prepare import (
     outer_and_stopping_nodes,
     work_of,
 )
-from gsebo.schema import Count
 from gsebo.structure import Fixed
 from gsebo.training import (
     JointProblem,

@@ -13,11 +13,10 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from gsebo.errors import InvalidInput, escaped
-from gsebo.files import Form, check_tensors
+from gsebo.files import Count, Form, Name, Record, Sha256, Size, check_tensors
 from gsebo.graph import CanonicalGraph, Propagation, Topology
 from gsebo.graph.node_match import NodeKeys
 from gsebo.nn import Backbone
-from gsebo.schema import Count, Name, Record, Sha256, Size
 from gsebo.sparse import Pattern
 from gsebo.training import Member
 

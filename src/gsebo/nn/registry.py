@@ -9,8 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gsebo.errors import InvalidInput
-from gsebo.lazy import imported
-from gsebo.lookup import normalise
+from gsebo.names import imported, normalise
 
 if TYPE_CHECKING:
     from torch import nn

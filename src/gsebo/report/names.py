@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 import gsebo.experiments
-from gsebo.schema import Name, Record, Size, read_toml_as
+from gsebo.files import Name, Record, Size, read_toml_as
 
 _FILE = Path(gsebo.experiments.__file__).parent / "published.toml"
 _Percent = Annotated[float, Meta(ge=0, le=100)]

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from gsebo.lazy import make_lazy
+from gsebo.names import make_lazy
 
 if TYPE_CHECKING:
     from gsebo.training.checkpoint import Checkpoint as Checkpoint

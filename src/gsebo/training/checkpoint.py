@@ -30,8 +30,20 @@ from gsebo.distributed.tables import (
     save_table,
 )
 from gsebo.errors import InvalidInput, escaped
-from gsebo.files import Form, check_tensors, check_writable, read_tensors, write_tensors
-from gsebo.schema import Name, Record, Sha256, Size, Text, plain_as, require_format
+from gsebo.files import (
+    Form,
+    Name,
+    Record,
+    Sha256,
+    Size,
+    Text,
+    check_tensors,
+    check_writable,
+    plain_as,
+    read_tensors,
+    require_format,
+    write_tensors,
+)
 from gsebo.training.history import Progress, StepRecord
 
 _Kind = Literal["table", "best_table"]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from gsebo.bilevel import Iterate, State, Tree
 from gsebo.distributed.tables import Entries, EntryTable
-from gsebo.schema import Count, NotNegative, Share, Size
+from gsebo.files import Count, NotNegative, Share, Size
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from gsebo.data.validate import MASKS
 from gsebo.errors import InvalidInput
 from gsebo.graph.features import features_to_csr, normalise_rows, whole_numbers
 from gsebo.graph.graph import Graph
-from gsebo.lookup import lookup, normalise
+from gsebo.names import lookup, normalise
 
 
 def content_digest(data: Graph) -> str:

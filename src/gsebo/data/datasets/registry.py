@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from gsebo.errors import InvalidInput
-from gsebo.lazy import Registry, imported
-from gsebo.lookup import lookup, normalise, own_name
+from gsebo.names import Registry, imported, lookup, normalise, own_name
 
 if TYPE_CHECKING:
     from gsebo.graph.graph import Graph

@@ -12,8 +12,7 @@ from msgspec import Meta
 
 from gsebo.data.validate import MASKS
 from gsebo.errors import InvalidInput, escaped
-from gsebo.files import read_bytes
-from gsebo.schema import Count, Record, Sha256, Size, Text, json_as, plain_as
+from gsebo.files import Count, Record, Sha256, Size, Text, json_as, plain_as, read_bytes
 
 MANIFEST = "graph.json"
 FORMAT, VERSION = "gsebo-graph", 2

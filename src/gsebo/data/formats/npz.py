@@ -46,7 +46,7 @@ from torch import Tensor
 
 from gsebo.data.validate import MASKS
 from gsebo.errors import InvalidInput, escaped
-from gsebo.files import require_regular
+from gsebo.files import json_as, require_regular
 from gsebo.graph.features import (
     fault_of_rows,
     features_from_csr,
@@ -57,7 +57,6 @@ from gsebo.graph.features import (
 )
 from gsebo.graph.graph import Graph
 from gsebo.memory import require_memory
-from gsebo.schema import json_as
 
 Arrays = Mapping[str, NDArray[Any]]
 

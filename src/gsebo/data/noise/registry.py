@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gsebo.errors import InvalidInput, escaped
-from gsebo.lazy import imported
-from gsebo.lookup import own_name
+from gsebo.names import imported, own_name
 
 if TYPE_CHECKING:
     from gsebo.graph.graph import Graph

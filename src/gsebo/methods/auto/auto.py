@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, final
 
 from gsebo.data.preparation import PREPARATIONS, Given, suitable_preparations
+from gsebo.files import Count
 from gsebo.graph.graph import Graph
-from gsebo.lookup import own_name
 from gsebo.methods.auto.elimination import Configuration, Elimination
 from gsebo.methods.auto.search import (
     PLAIN,
@@ -22,7 +22,7 @@ from gsebo.methods.label_parts import deal
 from gsebo.methods.outcome import Choice, Outcome, Tried
 from gsebo.methods.parameters import NumFolds, Steps, Width, plain_parameters
 from gsebo.methods.schedule import EpochClassifier
-from gsebo.schema import Count
+from gsebo.names import own_name
 from gsebo.training.history import SelectBy
 from gsebo.training.outer_step import OuterStepName
 

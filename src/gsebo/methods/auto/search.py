@@ -9,9 +9,8 @@ from torch import Tensor
 
 from gsebo.data.preparation import Preparation, fit_preparation
 from gsebo.errors import InvalidInput
-from gsebo.files import Form, check_tensors
+from gsebo.files import Count, Form, NotNegative, check_tensors
 from gsebo.graph.graph import Graph
-from gsebo.lookup import own_name
 from gsebo.methods.auto.elimination import (
     Configuration,
     Elimination,
@@ -24,7 +23,7 @@ from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.label_parts import Fold
 from gsebo.methods.outcome import Outcome
 from gsebo.methods.schedule import EpochClassifier
-from gsebo.schema import Count, NotNegative
+from gsebo.names import own_name
 from gsebo.training import Checkpoint, StepRecord
 from gsebo.training.checkpoint import FORMAT, CheckpointFacts
 

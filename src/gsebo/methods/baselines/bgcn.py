@@ -21,11 +21,11 @@ from torch import Tensor
 
 from gsebo.bilevel import Tree
 from gsebo.errors import InvalidInput
+from gsebo.files import Count
 from gsebo.graph import Propagation, Topology
 from gsebo.methods.baselines.pairs import sample_links
 from gsebo.methods.baselines.shared import BaselineProblem, JointBaseline, both_ways
 from gsebo.methods.parameters import ShareBelowOne, Steps
-from gsebo.schema import Count
 from gsebo.sparse import Noise, Pattern, row_sum, sddmm, spmm, uniform
 from gsebo.training import Member, Task
 from gsebo.training.history import SelectBy

@@ -15,6 +15,7 @@ from torch.func import functional_call
 from torch.nn.functional import softplus
 
 from gsebo.bilevel import Optimizer, Tree, make_optimizer, scheduled
+from gsebo.files import Share
 from gsebo.graph import Propagation
 from gsebo.methods.baselines.pairs import require_dense_memory
 from gsebo.methods.baselines.shared import (
@@ -29,7 +30,6 @@ from gsebo.methods.parameters import Positive, Rate, SideWidth, StepsOrZero
 from gsebo.nn import GAT, GCN, MLP, SAGE, Backbone, JKNet
 from gsebo.nn.base import Features, glorot
 from gsebo.nn.gat import GATLayer
-from gsebo.schema import Share
 from gsebo.sparse import Noise, Pattern, sddmm, spmm, uniform
 from gsebo.training import Member, Task
 

@@ -17,11 +17,11 @@ from msgspec import Meta
 from torch import Tensor
 
 from gsebo.bilevel import Optimizer, Tree, make_optimizer
+from gsebo.files import Count, Share
 from gsebo.graph import Graph, Propagation
 from gsebo.methods.baselines.pairs import dense_features, gram_matrix
 from gsebo.methods.baselines.shared import BaselineProblem, JointBaseline, run_layers
 from gsebo.methods.parameters import Rate, Samples, ShareBelowOne, Steps
-from gsebo.schema import Count, Share
 from gsebo.sparse import Noise, dropout, uniform
 from gsebo.training import Member, Task
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from gsebo.bilevel import Reverse, Tree, begin, make_optimizer, scheduled, sgd
+from gsebo.files import Count
 from gsebo.graph import Graph, Propagation
 from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.baselines.pairs import PairMatrix, require_dense_memory
@@ -33,7 +34,6 @@ from gsebo.methods.prepare import (
     make_task,
     outer_and_stopping_nodes,
 )
-from gsebo.schema import Count
 from gsebo.sparse import Noise, uniform
 from gsebo.structure.candidates import nearest_neighbours
 from gsebo.training import Member, Task

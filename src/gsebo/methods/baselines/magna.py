@@ -13,6 +13,7 @@ from torch.nn.functional import leaky_relu
 
 from gsebo.bilevel import clipped, make_optimizer, scheduled
 from gsebo.errors import InvalidInput
+from gsebo.files import Count
 from gsebo.graph import Graph
 from gsebo.methods.base import Run
 from gsebo.methods.baselines.pairs import dense_features
@@ -27,7 +28,6 @@ from gsebo.nn.base import (
     require_counts,
     strength_at,
 )
-from gsebo.schema import Count
 from gsebo.sparse import (
     Noise,
     Pattern,

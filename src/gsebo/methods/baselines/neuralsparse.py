@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from gsebo.bilevel import Optimizer, Tree, make_optimizer
+from gsebo.files import Count
 from gsebo.graph import Propagation, Topology
 from gsebo.methods.baselines.shared import (
     BaselineProblem,
@@ -27,7 +28,6 @@ from gsebo.methods.baselines.shared import (
 )
 from gsebo.methods.parameters import Rate, SideWidth
 from gsebo.nn.base import Features
-from gsebo.schema import Count
 from gsebo.sparse import Noise, Pattern, edge_softmax, row_expand, uniform
 from gsebo.sparse.pattern import subpattern
 from gsebo.training import Member, Task

@@ -8,11 +8,11 @@ from torch import Tensor
 from torch.nn.functional import softshrink
 
 from gsebo.bilevel import Optimizer, Tree, make_optimizer
+from gsebo.files import Count
 from gsebo.graph import Graph
 from gsebo.methods.baselines.pairs import dense_features, gram_matrix
 from gsebo.methods.baselines.shared import BaselineProblem, JointBaseline, both_ways
 from gsebo.methods.parameters import Rate, Steps
-from gsebo.schema import Count
 from gsebo.sparse import Noise
 from gsebo.training import Member, Task
 from gsebo.training.history import SelectBy

@@ -26,6 +26,7 @@ from torch.linalg import vector_norm
 from torch.nn.functional import pad
 
 from gsebo.bilevel import Optimizer, Tree, make_optimizer
+from gsebo.files import Count
 from gsebo.graph import Propagation, Topology
 from gsebo.methods.baselines.shared import (
     BaselineProblem,
@@ -43,7 +44,6 @@ from gsebo.methods.parameters import (
     Width,
 )
 from gsebo.nn.base import Features
-from gsebo.schema import Count
 from gsebo.sparse import Noise, Pattern, row_expand, spmm, uniform
 from gsebo.training import Member, Task
 from gsebo.training.history import SelectBy

@@ -23,6 +23,7 @@ from torch.nn.functional import cross_entropy, softplus
 
 from gsebo.bilevel import Tree, make_optimizer
 from gsebo.errors import InvalidInput
+from gsebo.files import Count
 from gsebo.graph import Graph, Propagation
 from gsebo.methods.base import Run
 from gsebo.methods.baselines.pairs import PairMatrix, require_dense_memory
@@ -30,7 +31,6 @@ from gsebo.methods.baselines.shared import BaselineProblem
 from gsebo.methods.outcome import Outcome
 from gsebo.methods.parameters import Rate, Samples, Steps
 from gsebo.methods.schedule import EpochClassifier
-from gsebo.schema import Count
 from gsebo.sparse import Noise, uniform
 from gsebo.structure.candidates import nearest_neighbours
 from gsebo.training import Member, Task

@@ -12,7 +12,7 @@ import torch_geometric.nn as pyg
 from torch import Tensor, nn
 
 from gsebo.errors import InvalidInput
-from gsebo.lookup import normalise
+from gsebo.names import normalise
 from gsebo.nn.registry import Options, construct, no_options
 
 
