@@ -17,12 +17,11 @@ from benchmarks.setting import LAYERS, Setting
 from gsebo import Amortised
 from gsebo.bilevel import make_hypergradient, make_optimizer
 from gsebo.methods.amortised_fit import FullBatchFit
-from gsebo.methods.base import GraphClassifier, Run
+from gsebo.methods.base import GraphClassifier, Run, threads_for
+from gsebo.methods.fitting import PreparedGraph, loop_settings, work_of
 from gsebo.methods.label_parts import LabelUse
-from gsebo.methods.prepare import PreparedGraph, loop_settings, work_of
 from gsebo.structure import AmortisedStrength
 from gsebo.training import FullBatch, NodeClassification, Progress, train_structure
-from gsebo.training.threads import threads_for
 
 OUTER_STEPS = 5
 """How many are timed at once: a whole round of the networks that take turns."""

@@ -17,7 +17,8 @@ from typing import Any
 from benchmarks.command_line import count
 from benchmarks.failure import BenchmarkError
 from benchmarks.records import Records
-from gsebo.data.formats.folder import GraphFolder, is_graph_folder
+from gsebo.data.datasets.registry import is_graph_folder
+from gsebo.data.formats.folder import GraphFolder
 from gsebo.data.synthetic.power_law import write_power_law
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,9 +11,9 @@ from benchmarks.setting import LAYERS, Setting
 from benchmarks.task import Task
 from gsebo import GSEBO
 from gsebo.bilevel import begin, make_hypergradient, make_optimizer
-from gsebo.methods.prepare import PreparedGraph, work_of
+from gsebo.methods.base import threads_for
+from gsebo.methods.fitting import PreparedGraph, work_of
 from gsebo.training import NodeClassification
-from gsebo.training.threads import threads_for
 
 
 @final

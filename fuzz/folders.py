@@ -14,8 +14,8 @@ from tests.methods.examples import to_csr
 from fuzz.damage import array_damage, bytes_damage, tree_damage
 from fuzz.target import Draw, Originals, Target, require
 from gsebo import GSEBO, generate_graph
+from gsebo.data.datasets.registry import MANIFEST
 from gsebo.data.formats.folder import GraphFolder, write_folder
-from gsebo.data.formats.manifest import MANIFEST
 
 _LARGEST_TO_FIT = 200
 

@@ -22,7 +22,7 @@ from gsebo.loader import NeighbourSampler, PartitionSampler
 from gsebo.methods import Amortised
 from gsebo.methods.amortised_fit import FullBatchFit
 from gsebo.methods.base import Run
-from gsebo.methods.prepare import PreparedGraph
+from gsebo.methods.fitting import PreparedGraph
 from gsebo.sparse import row_sum
 from gsebo.structure.base import BatchedStructure
 from gsebo.training.batches import BatchedGraph

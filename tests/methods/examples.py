@@ -14,7 +14,7 @@ from torch_geometric.nn import GINConv, TransformerConv
 
 import gsebo
 from gsebo.methods import METHODS, GraphClassifier
-from gsebo.methods.prepare import PreparedGraph
+from gsebo.methods.fitting import PreparedGraph
 from gsebo.training import NodeClassification
 
 NAMES = list(METHODS)

@@ -16,7 +16,7 @@ from gsebo.methods.baselines import adaedge
 from gsebo.methods.baselines.adaedge import AdaEdge, Belief, belief_of
 from gsebo.methods.baselines.pairs import linked_pairs
 from gsebo.methods.controls import Vanilla
-from gsebo.methods.outcome import Outcome
+from gsebo.methods.fitting import Outcome
 
 from .examples import assert_same_fit, small_graph, with_fields
 

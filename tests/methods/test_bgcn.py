@@ -12,7 +12,7 @@ from gsebo import InvalidInput
 from gsebo.bilevel import Tree
 from gsebo.methods.baselines.bgcn import BGCN, BGCNProblem
 from gsebo.methods.controls import Vanilla
-from gsebo.methods.prepare import PreparedGraph, make_task
+from gsebo.methods.fitting import PreparedGraph, make_task
 from gsebo.training import Checkpoint
 from gsebo.training.tape_derivatives import FLAT
 

@@ -14,7 +14,7 @@ from gsebo import (
     TrainVal,
     Vanilla,
 )
-from gsebo.methods.prepare import PreparedGraph
+from gsebo.methods.fitting import PreparedGraph
 
 from .examples import assert_same_fit, small_graph, with_fields
 

@@ -8,7 +8,7 @@ from torch_geometric.nn import GCN
 from gsebo import InvalidInput
 from gsebo.methods.baselines.dropedge import DropEdge, DropEdgeProblem
 from gsebo.methods.controls import Vanilla
-from gsebo.methods.prepare import PreparedGraph, make_task
+from gsebo.methods.fitting import PreparedGraph, make_task
 from gsebo.sparse import Noise, SparseFeatures
 
 from .examples import small_graph

@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 from gsebo.methods.baselines.gaug_m import GAugM
 from gsebo.methods.baselines.pairs import linked_pairs, nodes_of
 from gsebo.methods.controls import Vanilla
-from gsebo.methods.prepare import PreparedGraph
+from gsebo.methods.fitting import PreparedGraph
 
 from .examples import assert_same_fit, small_graph, with_fields
 

@@ -12,7 +12,7 @@ from gsebo.graph import Propagation
 from gsebo.methods.baselines import pairs as dense_memory
 from gsebo.methods.baselines.gaug_o import GAugO, GAugOProblem, warm
 from gsebo.methods.controls import Vanilla
-from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_task
+from gsebo.methods.fitting import NetworkChoices, PreparedGraph, make_task
 from gsebo.sparse import CompletePattern, Noise
 
 from .examples import HandWritten, quick, small_graph

@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 
 from gsebo.bilevel import Tree
 from gsebo.methods.baselines.idgl import IDGL, IDGLProblem
-from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_task
+from gsebo.methods.fitting import NetworkChoices, PreparedGraph, make_task
 from gsebo.training import Task
 
 from .examples import small_graph, with_fields

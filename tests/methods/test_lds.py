@@ -13,7 +13,7 @@ from gsebo.bilevel import Reverse, Tree, adam, begin
 from gsebo.bilevel.check import check_problem
 from gsebo.methods.baselines import pairs as dense_memory
 from gsebo.methods.baselines.lds import LDS, BernoulliEdges, LDSProblem
-from gsebo.methods.prepare import PreparedGraph, make_task
+from gsebo.methods.fitting import PreparedGraph, make_task
 from gsebo.sparse import Noise
 
 from .examples import assert_same_fit, quick, small_graph, with_fields

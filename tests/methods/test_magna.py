@@ -7,7 +7,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from gsebo import InvalidInput
 from gsebo.methods.baselines.magna import MAGNA, MAGNANet, cosine
-from gsebo.methods.prepare import PreparedGraph
+from gsebo.methods.fitting import PreparedGraph
 from gsebo.sparse import Noise
 
 from .examples import small_graph

@@ -11,7 +11,7 @@ from gsebo.methods.baselines.neuralsparse import (
     NeuralSparseProblem,
     temperature_at,
 )
-from gsebo.methods.prepare import PreparedGraph, make_task
+from gsebo.methods.fitting import PreparedGraph, make_task
 from gsebo.sparse import Noise, row_sum
 
 from .examples import small_graph

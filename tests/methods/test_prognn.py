@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 
 from gsebo.methods.baselines.prognn import ProGNN, ProGNNProblem
 from gsebo.methods.controls import Vanilla
-from gsebo.methods.prepare import PreparedGraph, make_task
+from gsebo.methods.fitting import PreparedGraph, make_task
 
 from .examples import quick, small_graph, with_fields
 

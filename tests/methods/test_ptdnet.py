@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 
 from gsebo.bilevel import Tree
 from gsebo.methods.baselines.ptdnet import PTDNet, PTDNetProblem
-from gsebo.methods.prepare import PreparedGraph, make_task
+from gsebo.methods.fitting import PreparedGraph, make_task
 from gsebo.sparse import Noise, SparseFeatures
 
 from .examples import small_graph

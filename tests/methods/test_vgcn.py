@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from gsebo import InvalidInput
 from gsebo.bilevel import Tree
 from gsebo.methods.baselines.vgcn import VGCN, VGCNProblem
-from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_task
+from gsebo.methods.fitting import NetworkChoices, PreparedGraph, make_task
 from gsebo.sparse import CompletePattern, Noise, uniform
 from gsebo.training import Task
 

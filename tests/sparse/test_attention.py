@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy, elu, leaky_relu
 from gsebo.nn.gat import GAT, attend
 from gsebo.sparse import Noise, Pattern, Untraceable, dropout, numba_compile
 from gsebo.sparse.operators import keep_mask
+from gsebo.sparse.symbol import Strengths, Symbol
 from gsebo.tape import Program, Reach, trace
 
 from .patterns import Positions, awkward, large, normal
@@ -113,12 +114,9 @@ class Example:
 
     def program(self, lanes: int, seeds: list[int]) -> Program:
         weights = self.weights()
-        tape = trace(
-            lambda x, strengths: self.network(weights, x, strengths, Noise(0, 0)),
-            weights,
-            FEATURES,
-            per_layer=self.per_layer,
-        )
+        features, strengths = Symbol.of_features(FEATURES, weights), self.per_layer
+        scores = self.network(weights, features, Strengths(strengths), Noise(0, 0))
+        tape = trace(scores, weights)
         program = Program(
             tape,
             Reach(self.pattern, self.nodes, tape.depth),
@@ -283,6 +281,5 @@ def test_averaged_heads_are_left_to_autograd() -> None:
     model = GAT(FEATURES, 4, CLASSES, heads=2, output_heads=2)
     weights = dict(model.named_parameters())
     with pytest.raises(Untraceable):
-        trace(
-            lambda x, s: model(x, pattern, s, None), weights, FEATURES, per_layer=False
-        )
+        features = Symbol.of_features(FEATURES, weights)
+        trace(model(features, pattern, Strengths(False), None), weights)

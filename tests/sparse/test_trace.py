@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gsebo.sparse import Noise, Pattern, dropout, spmm
-from gsebo.sparse.symbol import Untraceable
+from gsebo.sparse.symbol import Strengths, Symbol, Untraceable
 from gsebo.tape import Tape, trace
 
 PATTERN = Pattern.from_positions(torch.tensor([0, 1]), torch.tensor([1, 0]), 2)
@@ -22,7 +22,8 @@ Network = Callable[[Any, Any], Any]
 
 
 def traced(network: Network, *, per_layer: bool = False) -> Tape:
-    return trace(network, WEIGHTS, 3, per_layer=per_layer)
+    features = Symbol.of_features(3, WEIGHTS)
+    return trace(network(features, Strengths(per_layer)), WEIGHTS)
 
 
 def test_chains_are_one_step() -> None:

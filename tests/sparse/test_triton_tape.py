@@ -23,6 +23,7 @@ from gsebo.nn.base import Backbone
 from gsebo.sparse import Noise, Pattern, Untraceable
 from gsebo.sparse.operators import make_features
 from gsebo.sparse.random_bits import Drop
+from gsebo.sparse.symbol import Strengths, Symbol
 from gsebo.tape import Program, Reach, backend, program, trace
 from gsebo.tape.cpu_kernels import NUMBA_TAPE
 
@@ -119,12 +120,11 @@ class Case:
 
     def program(self, device: str) -> Program:
         """Bind it on a device, with weights and strengths loaded."""
-        tape = trace(
-            lambda x, strengths: self.network(x, self.pattern, strengths, Noise(0, 0)),
-            dict(self.network.named_parameters()),
-            self.x.shape[1],
-            per_layer=self.layers > 1,
-        )
+        weights = dict(self.network.named_parameters())
+        features = Symbol.of_features(self.x.shape[1], weights)
+        strengths = Strengths(self.layers > 1)
+        scores = self.network(features, self.pattern, strengths, Noise(0, 0))
+        tape = trace(scores, weights)
         program = Program(
             tape,
             Reach(self.pattern.to(device), self.nodes.to(device), tape.depth),

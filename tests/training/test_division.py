@@ -8,8 +8,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from gsebo import InvalidInput, generate_graph
+from gsebo.methods.fitting import NetworkChoices, PreparedGraph, make_problem
 from gsebo.methods.label_parts import division_of, parts_of
-from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_problem
 from gsebo.structure import Fixed
 from gsebo.training import (
     Division,

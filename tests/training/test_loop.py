@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 
 from gsebo import GSEBO, Frozen, InvalidInput, Vanilla, generate_graph
 from gsebo.bilevel import Hypergradient, Reverse
-from gsebo.methods.prepare import outer_and_stopping_nodes
+from gsebo.methods.fitting import outer_and_stopping_nodes
 from gsebo.training import StepRecord
 
 

@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 
 from gsebo import generate_graph
 from gsebo.bilevel import Reverse, Tree, check_problem, make_optimizer
-from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_problem
+from gsebo.methods.fitting import NetworkChoices, PreparedGraph, make_problem
 from gsebo.structure import AmortisedStrength
 from gsebo.training import (
     Checkpoint,

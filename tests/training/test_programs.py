@@ -14,7 +14,7 @@ from gsebo import GSEBO, generate_graph
 from gsebo.bilevel import Tree
 from gsebo.bilevel.derivatives import AutogradDerivatives
 from gsebo.bilevel.tree import flatten
-from gsebo.methods.prepare import PreparedGraph
+from gsebo.methods.fitting import PreparedGraph
 from gsebo.sparse.symbol import Untraceable
 from gsebo.tape import backend
 from gsebo.training import NodeClassification

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
+from gsebo.methods.base import alike_on_any_threads, threads_for
 from gsebo.sparse.numba_compile import threads_given
 from gsebo.training import threads
-from gsebo.training.threads import alike_on_any_threads, threads_for
 
 
 @pytest.fixture(autouse=True)

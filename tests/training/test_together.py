@@ -10,7 +10,7 @@ from torch import Tensor
 from gsebo import Checkpoint, generate_graph
 from gsebo.bilevel import Tree, make_optimizer
 from gsebo.graph import Propagation
-from gsebo.methods.prepare import NetworkChoices, PreparedGraph, make_task
+from gsebo.methods.fitting import NetworkChoices, PreparedGraph, make_task
 from gsebo.sparse import Noise
 from gsebo.training import (
     JointProblem,

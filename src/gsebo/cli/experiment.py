@@ -95,6 +95,8 @@ class Experiment:
         self.methods = list(dict.fromkeys(names))
         # Wrong values are told before a graph is loaded.
         self._parameters = options.parameters(self.methods)
+        for name, parameters in self._parameters.items():
+            METHODS[name].make(**parameters).check_parameters()
         dataset = options.dataset
         # Before split and noise.
         self._loaded = load(

@@ -17,8 +17,8 @@ from gsebo.experiments.fit import peak_memory_bytes, timed_fit, versions
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.mapped import ScratchFolder, release
 from gsebo.methods import METHODS
+from gsebo.methods.base import alike_on_any_threads
 from gsebo.model.fitted import FittedModel
-from gsebo.training.threads import alike_on_any_threads
 
 _ROWS = 2**20
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}

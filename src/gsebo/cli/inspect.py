@@ -14,7 +14,8 @@ from typer import Option
 
 from gsebo.cli.options import Json, Model
 from gsebo.cli.output import messages, print_json, print_table
-from gsebo.data.formats.folder import GraphFolder, is_graph_folder
+from gsebo.data.datasets.registry import is_graph_folder
+from gsebo.data.formats.folder import GraphFolder
 from gsebo.errors import InvalidInput
 from gsebo.files import write_atomically
 from gsebo.methods import GraphClassifier, load_model

@@ -10,7 +10,8 @@ from gsebo.cli.folders import Outputs, inferred
 from gsebo.cli.options import DataDir, Json, Memory, Model, Normalize, Strengths
 from gsebo.cli.output import messages, percent, print_json, print_table
 from gsebo.data import load
-from gsebo.data.formats.folder import GraphFolder, is_graph_folder
+from gsebo.data.datasets.registry import is_graph_folder
+from gsebo.data.formats.folder import GraphFolder
 from gsebo.errors import InvalidInput
 from gsebo.experiments.fit import accuracy
 from gsebo.files import write_atomically

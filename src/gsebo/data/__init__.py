@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from gsebo.data.datasets.registry import FORMATS as FORMATS
     from gsebo.data.datasets.registry import GENERATED as GENERATED
     from gsebo.data.datasets.registry import DatasetInfo as DatasetInfo
+    from gsebo.data.datasets.registry import is_graph_folder as is_graph_folder
     from gsebo.data.datasets.registry import locate as locate
-    from gsebo.data.formats.folder import is_graph_folder as is_graph_folder
     from gsebo.data.formats.npz import load_npz as load_npz
     from gsebo.data.formats.npz import save_npz as save_npz
     from gsebo.data.noise.kinds import add_inter_class_edges as add_inter_class_edges

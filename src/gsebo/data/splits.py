@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from gsebo.data.seeding import seeded_generator
-from gsebo.data.validate import MASKS
+from gsebo.data.validate import MASKS, sized
 from gsebo.errors import InvalidInput, escaped
 from gsebo.graph.features import require_numbers, take_rows, whole_numbers
 from gsebo.graph.graph import Graph, GraphLike, as_graph, given_back
@@ -92,7 +92,7 @@ def apply_split(data: Graph, name: str, seed: int = 0) -> Graph:
     require_split_name(name)
     kind, _, detail = name.partition(":")
     make = lookup("split", kind, _SPLITS)
-    return make(data, detail.strip(), seed)
+    return make(sized(data), detail.strip(), seed)
 
 
 def require_split_name(name: str) -> None:

@@ -24,11 +24,19 @@ from gsebo.methods.amortised_fit import (
     outcome_of_networks,
     refitted_outcome,
 )
-from gsebo.methods.base import GraphClassifier, Run
+from gsebo.methods.base import GraphClassifier, Run, threads_for
 from gsebo.methods.batched import check_batches, column_on_disk
+from gsebo.methods.fitting import (
+    NetworkChoices,
+    Outcome,
+    PreparedGraph,
+    loop_settings,
+    make_task,
+    told_of,
+    work_of,
+)
 from gsebo.methods.folder_fit import build, learnable
 from gsebo.methods.label_parts import LabelUse
-from gsebo.methods.outcome import Outcome, told_of
 from gsebo.methods.parameters import (
     CountOrZero,
     HypergradientName,
@@ -41,13 +49,6 @@ from gsebo.methods.parameters import (
     SideWidth,
     Steps,
 )
-from gsebo.methods.prepare import (
-    NetworkChoices,
-    PreparedGraph,
-    loop_settings,
-    make_task,
-    work_of,
-)
 from gsebo.model.fitted import FittedModel, graph_checksum
 from gsebo.model.scorer import Scorer
 from gsebo.nn import Backbone
@@ -56,7 +57,6 @@ from gsebo.structure.candidates import candidate_edges
 from gsebo.structure.evidence import evidence_columns
 from gsebo.training import Networks, Progress, train_structure
 from gsebo.training.outer_step import OptimizerStep, OuterStep
-from gsebo.training.threads import threads_for
 
 PredictionKind = Literal["both", "features", "none"]
 """Which predictions a structure compares at both ends of an edge: those from features

@@ -29,9 +29,14 @@ from gsebo.graph.graph import Graph
 from gsebo.loader.neighbor import BoundNeighbours
 from gsebo.methods.base import Run
 from gsebo.methods.batched import batched_graph, numbers, table_for, whole_column
+from gsebo.methods.fitting import (
+    Outcome,
+    PreparedGraph,
+    fitted_on,
+    make_problem,
+    work_of,
+)
 from gsebo.methods.label_parts import LabelParts, division_of, parts_of
-from gsebo.methods.outcome import Outcome, fitted_on
-from gsebo.methods.prepare import PreparedGraph, make_problem, work_of
 from gsebo.model.scorer import Scorer
 from gsebo.nn import Backbone
 from gsebo.nn.base import Features

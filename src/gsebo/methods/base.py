@@ -6,7 +6,8 @@ import json
 import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, final
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from gsebo.bilevel import make_hypergradient, make_optimizer
+from gsebo.code_paths import is_reproducible, require_code_paths
 from gsebo.data import num_classes, validate
 from gsebo.data.formats.folder import GraphFolder
 from gsebo.data.splits import refuse_unseen
@@ -24,7 +26,7 @@ from gsebo.errors import InvalidInput
 from gsebo.graph.graph import Graph, GraphLike, as_graph, given_back
 from gsebo.graph.node_match import NodeKeys
 from gsebo.memory import require_memory
-from gsebo.methods.outcome import Choice, Outcome
+from gsebo.methods.fitting import Choice, NetworkChoices, Outcome, resolve_device
 from gsebo.methods.parameters import (
     Depth,
     OptimizerName,
@@ -38,10 +40,55 @@ from gsebo.methods.parameters import (
     require_choice,
     require_declared,
 )
-from gsebo.methods.prepare import NetworkChoices, resolve_device
 from gsebo.names import normalise
+from gsebo.sparse.numba_compile import kernel_threads, threads_given
 from gsebo.training import Checkpoint, Watcher
-from gsebo.training.threads import alike_on_any_threads
+
+# Not tuned: above the million at which one product breaks even
+# (benchmarks/thresholds.py), because the small operations around it gain nothing.
+_WORTH_THREADS = 4_000_000
+
+
+@contextmanager
+def alike_on_any_threads() -> Iterator[None]:
+    """In reproducible mode, leave the threads to the kernels, which round alike on any.
+
+    torch and MKL divide an operation by the number of threads, and sum or round the
+    parts differently; on one thread there is nothing to divide. Otherwise this does
+    nothing. It can decorate a function.
+    """
+    require_code_paths()
+    if not is_reproducible():
+        yield
+        return
+    given = torch.get_num_threads()
+    with kernel_threads(threads_given()):
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(given)
+
+
+@contextmanager
+def threads_for(multiplications: int, runs: int = 1) -> Iterator[None]:
+    """Run on one thread if one propagation takes fewer multiplications than it pays.
+
+    Several runs have all threads for themselves, one for each. But torch's operations,
+    whose rounding may depend on the number of threads, get as many as for a single run,
+    so that a run among others equals the run alone; in reproducible mode they get one.
+    """
+    before = torch.get_num_threads()
+    given = threads_given() if is_reproducible() else before
+    alone = given if multiplications >= _WORTH_THREADS else 1
+    together = given if runs > 1 else alone
+    torch.set_num_threads(1 if is_reproducible() else alone)
+    try:
+        with kernel_threads(together):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _PLAIN = (bool, int, float, str, tuple, list, type(None))
@@ -240,6 +287,7 @@ class GraphClassifier(SklearnEstimator, ABC):
         """Raise `InvalidInput` for a parameter that cannot be used."""
         for name, declared in declared_parameters(type(self)).items():
             require_declared(name, getattr(self, name), declared)
+        self.network()
         self._check_parameters()
         supported, given = self.supported_backbones, self.backbone
         if supported and not (isinstance(given, str) and normalise(given) in supported):

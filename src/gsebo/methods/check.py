@@ -13,8 +13,8 @@ from gsebo.bilevel import (
 from gsebo.data import validate
 from gsebo.errors import InvalidInput
 from gsebo.graph.graph import GraphLike, as_graph
+from gsebo.methods.fitting import PreparedGraph
 from gsebo.methods.gsebo import GSEBO
-from gsebo.methods.prepare import PreparedGraph
 
 
 def check_hypergradient(

@@ -11,22 +11,27 @@ from gsebo.bilevel import make_hypergradient, make_optimizer
 from gsebo.errors import InvalidInput
 from gsebo.files import Count
 from gsebo.graph.graph import Graph
-from gsebo.methods.base import GraphClassifier, Run
-from gsebo.methods.outcome import Outcome, outcomes_of
+from gsebo.methods.base import GraphClassifier, Run, threads_for
+from gsebo.methods.fitting import (
+    Outcome,
+    PreparedGraph,
+    StopOn,
+    make_problem,
+    outcomes_of,
+    work_of,
+)
 from gsebo.methods.parameters import (
     HypergradientName,
     OptimizerName,
     Rate,
     Steps,
 )
-from gsebo.methods.prepare import PreparedGraph, StopOn, make_problem, work_of
 from gsebo.methods.schedule import EpochClassifier, Schedule, train_on_fixed_structure
 from gsebo.names import lookup
 from gsebo.structure import EdgeStrength
 from gsebo.training import train_structure
 from gsebo.training.history import SelectBy
 from gsebo.training.outer_step import OptimizerStep
-from gsebo.training.threads import threads_for
 
 
 @final

@@ -9,7 +9,7 @@ from gsebo.data.formats.folder import GraphFolder
 from gsebo.errors import InvalidInput, escaped
 from gsebo.graph.arrays import GraphArrays
 from gsebo.memory import require_memory
-from gsebo.methods.prepare import NetworkChoices
+from gsebo.methods.fitting import NetworkChoices
 from gsebo.model.layerwise import require_layers
 from gsebo.nn import Backbone
 

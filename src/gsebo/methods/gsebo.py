@@ -20,7 +20,7 @@ from gsebo.graph.graph import Graph
 from gsebo.graph.mapped import ScratchFolder
 from gsebo.loader.sampler import Sampler
 from gsebo.methods.amortised_fit import named_weights
-from gsebo.methods.base import GraphClassifier, Run
+from gsebo.methods.base import GraphClassifier, Run, threads_for
 from gsebo.methods.batched import (
     batched_graph,
     check_batches,
@@ -29,8 +29,18 @@ from gsebo.methods.batched import (
     table_for,
     whole_column,
 )
+from gsebo.methods.fitting import (
+    Outcome,
+    PreparedGraph,
+    StopOn,
+    loop_settings,
+    make_problem,
+    outcome_of,
+    outcomes_of,
+    outer_and_stopping_nodes,
+    work_of,
+)
 from gsebo.methods.folder_fit import build, learnable
-from gsebo.methods.outcome import Outcome, outcome_of, outcomes_of
 from gsebo.methods.parameters import (
     HypergradientName,
     OptimizerName,
@@ -39,14 +49,6 @@ from gsebo.methods.parameters import (
     Samples,
     ShareBelowOne,
     Steps,
-)
-from gsebo.methods.prepare import (
-    PreparedGraph,
-    StopOn,
-    loop_settings,
-    make_problem,
-    outer_and_stopping_nodes,
-    work_of,
 )
 from gsebo.model.fitted import FittedModel, graph_checksum
 from gsebo.nn import Backbone
@@ -68,7 +70,6 @@ from gsebo.training.outer_step import (
     OuterStepName,
     TrustRegion,
 )
-from gsebo.training.threads import threads_for
 from gsebo.training.trainer import against_given
 from gsebo.training.turns import Source
 

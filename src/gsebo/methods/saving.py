@@ -44,9 +44,8 @@ from gsebo.graph.mapped import release
 from gsebo.memory import require_memory
 from gsebo.methods.amortised import Amortised
 from gsebo.methods.base import GraphClassifier
-from gsebo.methods.outcome import Choice
+from gsebo.methods.fitting import Choice, NetworkChoices
 from gsebo.methods.parameters import code_in, parameter_from, plain_parameters
-from gsebo.methods.prepare import NetworkChoices
 from gsebo.methods.registry import METHODS
 from gsebo.model.fitted import FittedModel
 from gsebo.model.layerwise import require_layers

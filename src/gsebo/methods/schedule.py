@@ -8,20 +8,23 @@ from torch import Tensor
 from gsebo.bilevel import Optimizer, make_optimizer
 from gsebo.files import Count
 from gsebo.graph.graph import Graph
-from gsebo.methods.base import GraphClassifier, Run
-from gsebo.methods.outcome import Outcome, joint_outcome_of, outcomes_of, told_of
-from gsebo.methods.parameters import (
-    Steps,
-)
-from gsebo.methods.prepare import (
+from gsebo.methods.base import GraphClassifier, Run, threads_for
+from gsebo.methods.fitting import (
     NetworkChoices,
+    Outcome,
     PreparedGraph,
     StopOn,
+    joint_outcome_of,
     loop_settings,
     make_problem,
     make_task,
+    outcomes_of,
     outer_and_stopping_nodes,
+    told_of,
     work_of,
+)
+from gsebo.methods.parameters import (
+    Steps,
 )
 from gsebo.structure import Fixed
 from gsebo.training import (
@@ -32,7 +35,6 @@ from gsebo.training import (
     train_weights,
 )
 from gsebo.training.history import SelectBy
-from gsebo.training.threads import threads_for
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,12 @@ class Symbol:
         self.node = node
         self._weights = weights
 
+    @classmethod
+    def of_features(cls, channels: int, weights: Mapping[str, Tensor]) -> Symbol:
+        """The features that a network with these weights reads."""
+        names = {id(weight): name for name, weight in weights.items()}
+        return cls(Source(channels, ()), names)
+
     def then(self, kind: type[Node], *values: Any, channels: int = 0) -> Symbol:
         """Return the symbol of a result that was computed from this one alone."""
         node = kind(channels or self.node.channels, (self.node,), *values)

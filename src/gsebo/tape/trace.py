@@ -6,7 +6,7 @@ allocated once and reused by every run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, final
@@ -26,8 +26,6 @@ from gsebo.sparse.symbol import (
     Node,
     Product,
     Propagate,
-    Source,
-    Strengths,
     Sum,
     Symbol,
     Untraceable,
@@ -99,22 +97,12 @@ class Tape:
             yield from (other for argument in step.arguments if argument == number)
 
 
-def trace(
-    network: Callable[[Symbol, Strengths], object],
-    weights: Mapping[str, Tensor],
-    in_channels: int,
-    *,
-    per_layer: bool,
-) -> Tape:
-    """Run ``network``, from features and strengths to scores, on symbols.
-
-    With ``per_layer`` every propagation has strengths of its own.
+def trace(output: object, weights: Mapping[str, Tensor]) -> Tape:
+    """Write down what a network has done to a symbol of its features.
 
     Raises:
         Untraceable: It does something for which there is no kernel call.
     """
-    names = {id(weight): name for name, weight in weights.items()}
-    output = network(Symbol(Source(in_channels, ()), names), Strengths(per_layer))
     if not isinstance(output, Symbol):
         raise Untraceable("an output that is not computed from the features")
     steps: list[Step] = []

@@ -13,6 +13,7 @@ from gsebo.bilevel import Tree
 from gsebo.bilevel.derivatives import Derivatives
 from gsebo.bilevel.tree import require_grad, vjp
 from gsebo.sparse import Noise
+from gsebo.sparse.symbol import Strengths, Symbol
 from gsebo.tape import Program, Reach, Tape, backend, trace
 
 if TYPE_CHECKING:
@@ -35,13 +36,13 @@ class Programs:
     def __init__(self, problem: NodeClassification, seeds: list[int]) -> None:
         self._problem = problem
         self._seeds = seeds
-        # Asked here, so that nothing is found missing in the middle of a fit.
-        backend.tape_kernels_for(problem.initial_strengths)
         self._outer: dict[bool, Program] = {}
         # Dropout is only written down where there is some.
         self._tape, self._quiet_tape = (
             self._trace(noise) for noise in (Noise(0, 0), None)
         )
+        # Asked here, so that nothing is found missing in the middle of a fit.
+        backend.tape_kernels_for(problem.initial_strengths)
 
     @cached_property
     def training(self) -> Program:
@@ -106,14 +107,11 @@ class Programs:
         return Reach(self._problem.graph.pattern, nodes, tape.depth)
 
     def _trace(self, noise: Noise | None) -> Tape:
-        problem = self._problem
-        backbone, pattern = problem.backbone, problem.graph.pattern
-        return trace(
-            lambda features, strengths: backbone(features, pattern, strengths, noise),
-            problem.trained_weights,
-            problem.features.shape[1],
-            per_layer=problem.initial_strengths.dim() == 2,
-        )
+        problem, weights = self._problem, self._problem.trained_weights
+        features = Symbol.of_features(problem.features.shape[1], weights)
+        strengths = Strengths(problem.initial_strengths.dim() == 2)
+        pattern = problem.graph.pattern
+        return trace(problem.backbone(features, pattern, strengths, noise), weights)
 
 
 @final

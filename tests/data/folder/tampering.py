@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from gsebo.data.datasets.registry import MANIFEST
 from gsebo.data.formats.folder import GraphFolder
-from gsebo.data.formats.manifest import MANIFEST
 
 
 def dumped(content: dict[str, Any]) -> str:

@@ -12,8 +12,9 @@ from torch_geometric.data import Data
 from data.folder.tables import names_in
 from data.folder.tampering import edit, everything
 from gsebo import generate_graph
+from gsebo.data.datasets.registry import MANIFEST
 from gsebo.data.formats.folder import GraphFolder, write_folder
-from gsebo.data.formats.manifest import MANIFEST, Manifest
+from gsebo.data.formats.manifest import Manifest
 from gsebo.errors import InvalidInput
 from gsebo.graph.arrays import CSRArrays, GraphArrays
 

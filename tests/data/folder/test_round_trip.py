@@ -11,12 +11,8 @@ from torch_geometric.data import Data
 
 from data.folder.tables import canonical_edges, edge_rows, names_in
 from gsebo.data import content_digest, load, load_npz
-from gsebo.data.formats.folder import (
-    GraphFolder,
-    checksums,
-    is_graph_folder,
-    write_folder,
-)
+from gsebo.data.datasets.registry import is_graph_folder
+from gsebo.data.formats.folder import GraphFolder, checksums, write_folder
 from gsebo.errors import InvalidInput
 from gsebo.graph import canonicalise
 from gsebo.graph.arrays import CSRArrays, GraphArrays

@@ -15,8 +15,8 @@ from cli.conftest import command as command
 from cli.conftest import refused
 from data.folder.tampering import change_array, edit, replace_array
 from gsebo import GSEBO, Amortised, generate_graph
-from gsebo.data.formats.folder import GraphFolder, is_graph_folder, write_folder
-from gsebo.data.formats.manifest import MANIFEST
+from gsebo.data.datasets.registry import MANIFEST, is_graph_folder
+from gsebo.data.formats.folder import GraphFolder, write_folder
 from gsebo.data.formats.npy_stream import header_of
 from gsebo.errors import InvalidInput
 

@@ -19,10 +19,11 @@ from gsebo.data.datasets.registry import (
     RawFile,
     Where,
     cache_folder,
+    is_graph_folder,
     is_graph_path,
     locate,
 )
-from gsebo.data.formats.folder import GraphFolder, is_graph_folder
+from gsebo.data.formats.folder import GraphFolder
 from gsebo.data.formats.npz import MASK_TABLES, load_npz, save_npz
 from gsebo.data.validate import MASKS
 from gsebo.errors import InvalidInput

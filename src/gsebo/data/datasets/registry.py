@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 Where = Literal["data_dir", "cache", "embedded", "absent"]
 _Converter = Callable[[Mapping[str, bytes]], "Graph"]
 
+MANIFEST = "graph.json"
+"""What says that a folder is a graph, and what it holds."""
 _EMBEDDED = Path(__file__).parent / "embedded"
 
 
@@ -235,6 +237,15 @@ def require_known_graph(name: str) -> None:
     is_path = is_graph_path(name) or os.path.isdir(name)
     if not is_path and normalise(name) not in GENERATED:
         own_name("dataset", name, DATASETS)
+
+
+def is_graph_folder(path: str | PathLike[str]) -> bool:
+    """Whether there is a folder with something that is called as a manifest is."""
+    try:
+        return os.path.lexists(Path(os.path.expanduser(path)) / MANIFEST)
+    except ValueError:
+        # No path at all.
+        return False
 
 
 def is_graph_path(name_or_path: str | PathLike[str]) -> bool:

@@ -22,6 +22,7 @@ from numpy.typing import DTypeLike, NDArray
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
+from gsebo.data.datasets.registry import MANIFEST, is_graph_folder
 from gsebo.data.formats.folder_check import (
     CheckedFiles,
     check_arrays,
@@ -29,7 +30,6 @@ from gsebo.data.formats.folder_check import (
     rule_of,
 )
 from gsebo.data.formats.manifest import (
-    MANIFEST,
     ArrayEntry,
     Manifest,
     manifest_of,
@@ -60,15 +60,6 @@ _OF_NODES = {
 _LONGEST = 50
 LOG_DEGREE = "log(1 + edges into the node)"
 """What is said of the one feature of a graph that came without features."""
-
-
-def is_graph_folder(path: str | PathLike[str]) -> bool:
-    """Whether there is a folder with something that is called as a manifest is."""
-    try:
-        return os.path.lexists(Path(os.path.expanduser(path)) / MANIFEST)
-    except ValueError:
-        # No path at all.
-        return False
 
 
 @final

@@ -19,8 +19,8 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from gsebo.data.datasets.registry import cache_folder
-from gsebo.data.formats.manifest import MANIFEST, Manifest
+from gsebo.data.datasets.registry import MANIFEST, cache_folder
+from gsebo.data.formats.manifest import Manifest
 from gsebo.data.formats.npy_stream import Array, NpyReader, map_array
 from gsebo.data.seeding import first_repeated
 from gsebo.data.validate import MASKS

@@ -10,11 +10,11 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from gsebo.data.datasets.registry import MANIFEST
 from gsebo.data.validate import MASKS
 from gsebo.errors import InvalidInput, escaped
 from gsebo.files import Count, Record, Sha256, Size, Text, json_as, plain_as, read_bytes
 
-MANIFEST = "graph.json"
 FORMAT, VERSION = "gsebo-graph", 2
 _WHAT = "the manifest of a graph folder"
 _LONGEST = 64 * 2**20

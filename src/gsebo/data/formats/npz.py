@@ -98,7 +98,7 @@ def load_npz(path: str | PathLike[str]) -> Graph:
     num_nodes = len(arrays["y"]) if x is None else x.shape[0]
     if num_nodes == 0:
         raise InvalidInput(f"{where} has no nodes: expected at least one.")
-    fields = {
+    fields: dict[str, Any] = {
         key: torch.from_numpy(array)
         for key, array in _checked(arrays, num_nodes, where).items()
     }

@@ -18,8 +18,8 @@ from gsebo.methods.auto.search import (
 )
 from gsebo.methods.base import Run
 from gsebo.methods.controls import TrainVal
+from gsebo.methods.fitting import Choice, Outcome, Tried
 from gsebo.methods.label_parts import deal
-from gsebo.methods.outcome import Choice, Outcome, Tried
 from gsebo.methods.parameters import NumFolds, Steps, Width, plain_parameters
 from gsebo.methods.schedule import EpochClassifier
 from gsebo.names import own_name

@@ -20,8 +20,8 @@ from gsebo.methods.auto.elimination import (
     evaluated,
 )
 from gsebo.methods.base import GraphClassifier, Run
+from gsebo.methods.fitting import Outcome
 from gsebo.methods.label_parts import Fold
-from gsebo.methods.outcome import Outcome
 from gsebo.methods.schedule import EpochClassifier
 from gsebo.names import own_name
 from gsebo.training import Checkpoint, StepRecord

@@ -29,7 +29,7 @@ from torch.nn.functional import elu, logsigmoid
 
 from gsebo.bilevel import Tree, make_optimizer
 from gsebo.graph import Graph, Propagation
-from gsebo.methods.base import Run
+from gsebo.methods.base import Run, threads_for
 from gsebo.methods.baselines.pairs import (
     highest_unlinked_pairs,
     linked_pairs,
@@ -39,13 +39,11 @@ from gsebo.methods.baselines.pairs import (
     row_blocks,
 )
 from gsebo.methods.baselines.shared import minimise, normalised_adjacency, weights_of
-from gsebo.methods.outcome import Outcome
+from gsebo.methods.fitting import Outcome, PreparedGraph
 from gsebo.methods.parameters import Rate, ShareBelowOne, SideWidth, Steps
-from gsebo.methods.prepare import PreparedGraph
 from gsebo.methods.schedule import EpochClassifier, train_on_fixed_structure
 from gsebo.nn.base import Features, glorot
 from gsebo.sparse import Noise, Pattern, SparseFeatures, row_sum, sddmm, spmm, uniform
-from gsebo.training.threads import threads_for
 
 _SITE = 1000
 _BLOCK = 1 << 20

@@ -22,24 +22,24 @@ from torch.nn.functional import cross_entropy
 from gsebo.bilevel import Reverse, Tree, begin, make_optimizer, scheduled, sgd
 from gsebo.files import Count
 from gsebo.graph import Graph, Propagation
-from gsebo.methods.base import GraphClassifier, Run
+from gsebo.methods.base import GraphClassifier, Run, threads_for
 from gsebo.methods.baselines.pairs import PairMatrix, require_dense_memory
 from gsebo.methods.baselines.shared import BaselineProblem, both_ways
-from gsebo.methods.outcome import Outcome, joint_outcome_of
-from gsebo.methods.parameters import Rate, Samples, Steps
-from gsebo.methods.prepare import (
+from gsebo.methods.fitting import (
+    Outcome,
     PreparedGraph,
     StopOn,
+    joint_outcome_of,
     loop_settings,
     make_task,
     outer_and_stopping_nodes,
 )
+from gsebo.methods.parameters import Rate, Samples, Steps
 from gsebo.sparse import Noise, uniform
 from gsebo.structure.candidates import nearest_neighbours
 from gsebo.training import Member, Task
 from gsebo.training.history import Advance, Progress, SelectBy
 from gsebo.training.loop import run_loop
-from gsebo.training.threads import threads_for
 
 # A training loss that is not smaller by this share has not fallen.
 _FALL = 1e-3

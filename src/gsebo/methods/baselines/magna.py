@@ -17,7 +17,7 @@ from gsebo.files import Count
 from gsebo.graph import Graph
 from gsebo.methods.base import Run
 from gsebo.methods.baselines.pairs import dense_features
-from gsebo.methods.outcome import Outcome
+from gsebo.methods.fitting import Outcome
 from gsebo.methods.parameters import Rate, ShareBelowOne, Steps, Width
 from gsebo.methods.schedule import EpochClassifier, train_on_fixed_structure
 from gsebo.nn.base import (

@@ -14,7 +14,7 @@ from gsebo.errors import InvalidInput
 from gsebo.graph import Graph, Propagation, Topology
 from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.baselines.pairs import require_dense_memory
-from gsebo.methods.outcome import Outcome
+from gsebo.methods.fitting import Outcome
 from gsebo.methods.schedule import EpochClassifier
 from gsebo.nn.base import Features, symmetric_normalisation
 from gsebo.sparse import CompletePattern, Noise, Pattern

@@ -28,7 +28,7 @@ from gsebo.graph import Graph, Propagation
 from gsebo.methods.base import Run
 from gsebo.methods.baselines.pairs import PairMatrix, require_dense_memory
 from gsebo.methods.baselines.shared import BaselineProblem
-from gsebo.methods.outcome import Outcome
+from gsebo.methods.fitting import Outcome
 from gsebo.methods.parameters import Rate, Samples, Steps
 from gsebo.methods.schedule import EpochClassifier
 from gsebo.sparse import Noise, uniform
