@@ -167,8 +167,8 @@ class Amortised(GraphClassifier):
         return engine.remembered_steps(self.inner_steps)
 
     def _check_parameters(self) -> None:
-        evidence_columns(self.evidence)
         check_batches(self, candidates=(self.candidates, 0), refit=(self.refit, True))
+        evidence_columns(self.evidence)
 
     def make_structure(self) -> AmortisedStrength:
         """The function that scores edges, before it is laid over a graph."""
@@ -186,12 +186,15 @@ class Amortised(GraphClassifier):
         """The network that knows features alone."""
         return NetworkChoices("mlp", self.hidden_channels, 2, self.dropout, None)
 
+    def networks(self) -> list[NetworkChoices]:
+        """The network, and the one that knows features alone."""
+        return [self.network(), self.guess_network()]
+
     def train_on_folder(self, folder: GraphFolder, run: Run) -> Outcome:
         """Train on batches of a graph on disk."""
         arrays = learnable(folder)
         backbone, alone = (
-            build(network, folder, run.seed, run.device)
-            for network in (self.network(), self.guess_network())
+            build(network, folder, run.seed, run.device) for network in self.networks()
         )
         files = ScratchFolder()
         fit = MiniBatchFit(self, arrays, backbone, alone, run, files.path)
@@ -237,12 +240,12 @@ class Amortised(GraphClassifier):
         """One fit of a graph in memory, whole or on batches."""
         if self.batch_size is None:
             return FullBatchFit(self, prepared, candidate, run)
+        arrays = GraphArrays.of(prepared.data)
         tasks = [
             make_task(prepared, network, weight_decay=self.weight_decay, seed=run.seed)
-            for network in (self.network(), self.guess_network())
+            for network in self.networks()
         ]
         backbone, alone = (task.backbone for task in tasks)
-        arrays = GraphArrays.of(prepared.data)
         fit = MiniBatchFit(self, arrays, backbone, alone, run)
         fit.work = work_of(tasks[0])
         return fit

@@ -28,7 +28,7 @@ from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.graph import Graph
 from gsebo.loader.neighbor import BoundNeighbours
 from gsebo.methods.base import Run
-from gsebo.methods.batched import batched_graph, numbers, table_for, whole_column
+from gsebo.methods.batched import batched_graph, numbers, whole_column
 from gsebo.methods.fitting import (
     Outcome,
     PreparedGraph,
@@ -282,6 +282,10 @@ class MiniBatchFit(AmortisedFit):
     ) -> None:
         super().__init__(method, run)
         self.backbone, self.alone = backbone, alone
+        assert arrays.train is not None and arrays.val is not None
+        train, val = numbers(arrays.train), numbers(arrays.val)
+        self.labelled = torch.from_numpy(numbers(arrays.train | arrays.val))
+        self.folds = self._divided(arrays)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(run.seed)
             parts = BatchedAmortisedStrength(
@@ -290,13 +294,15 @@ class MiniBatchFit(AmortisedFit):
         self.structure = parts.structure
         self._graph = graph = batched_graph(method, arrays, backbone, parts, run)
         self.group = graph.group
-        assert arrays.train is not None and arrays.val is not None
-        table = table_for(method, graph, folder)
-        train, val = numbers(arrays.train), numbers(arrays.val)
-        self.source = MiniBatches(graph, train, val, table=table)
+        self.source = MiniBatches(
+            graph,
+            train,
+            val,
+            method.make_outer_step(),
+            folder=folder,
+            sharded=method.shard_strengths,
+        )
         self.stop_nodes = self.source.stop_nodes
-        self.labelled = torch.from_numpy(numbers(arrays.train | arrays.val))
-        self.folds = self._divided(arrays)
         # On a batch that is the whole graph all rows are at hand, and dropout falls
         # where it falls on a whole graph. Else features alone need no edges.
         self._whole, sampler = _is_whole(graph, self.labelled.numpy()), graph.sampler

@@ -364,6 +364,10 @@ class GraphClassifier(SklearnEstimator, ABC):
             self.replicas_.append(other)
         return self
 
+    def networks(self) -> list[NetworkChoices]:
+        """All networks that a fit trains at a time, that which predicts first."""
+        return [self.network()]
+
     def remembered_steps(self) -> int:
         """Training steps whose gradients are kept until they are walked back."""
         return 0
@@ -384,7 +388,8 @@ class GraphClassifier(SklearnEstimator, ABC):
             classes = num_classes(data)
             hidden = network.hidden_channels * (network.num_layers - 1)
             numbers = data.num_nodes * (classes + hidden * (not self.on_batches))
-        weights = network.count_weights(columns, classes or 1) or 0
+        each = (one.count_weights(columns, classes or 1) for one in self.networks())
+        weights = sum(count or 0 for count in each)
         optimizer = make_optimizer(self.inner_optimizer, self.inner_lr)
         moments = len(optimizer.init({"weights": torch.zeros(1)}).slots)
         copies = _COPIES_OF_WEIGHTS + moments + self.remembered_steps()

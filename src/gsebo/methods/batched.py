@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -21,7 +20,6 @@ from gsebo.loader.sampler import Sampler
 from gsebo.nn import Backbone
 from gsebo.structure.base import BatchedStructure
 from gsebo.training.batches import BatchedGraph, Nodes
-from gsebo.training.outer_step import OuterStep
 
 if TYPE_CHECKING:
     from gsebo.methods.base import Run
@@ -40,9 +38,6 @@ class Batched(Protocol):
     batches_per_step: int
     shard_strengths: bool
     weight_decay: float
-
-    def make_outer_step(self) -> OuterStep:
-        """Return what moves the structure."""
 
 
 def batched_graph(
@@ -90,29 +85,6 @@ def check_batches(estimator: Batched, **only: tuple[object, object]) -> None:
                 f"{name}={given!r} given with batch_size; expected {expected!r}, or "
                 "no batch_size."
             )
-
-
-def table_for(
-    estimator: Batched, graph: BatchedGraph, folder: Path | None = None
-) -> EntryTable | None:
-    """A table for what each entry of the graph has of its own, if it has anything.
-
-    It is kept in ``folder`` or in memory; of several processes each may have a share.
-    """
-    structure = graph.structure
-    if structure.own is None:
-        return None
-    slots = estimator.make_outer_step().slots_of(structure.own)
-    columns = dict.fromkeys([structure.own, *slots], structure.layers)
-    loops = graph.arrays.num_nodes if structure.loops else 0
-    return EntryTable(
-        columns,
-        graph.arrays.num_edges + loops,
-        graph.group,
-        sharded=estimator.shard_strengths,
-        dtype=graph.arrays.dtype,
-        folder=folder,
-    )
 
 
 def numbers(mask: Tensor | np.ndarray) -> Nodes:

@@ -26,7 +26,6 @@ from gsebo.methods.batched import (
     check_batches,
     column_on_disk,
     numbers,
-    table_for,
     whole_column,
 )
 from gsebo.methods.fitting import (
@@ -250,8 +249,14 @@ class GSEBO(GraphClassifier):
         masks = Graph(val_mask=torch.from_numpy(np.array(arrays.val)))
         outer, stop = outer_and_stopping_nodes(masks, self.stop_on, run.seed)
         train = numbers(arrays.train)
-        table = table_for(self, graph, folder)
-        source = MiniBatches(graph, train, stop.numpy(), table=table)
+        source = MiniBatches(
+            graph,
+            train,
+            stop.numpy(),
+            self.make_outer_step(),
+            folder=folder,
+            sharded=self.shard_strengths,
+        )
         networks = Networks(source, Folds([torch.from_numpy(train)], [outer]))
         settings = self.loop_settings(run, source.stop_nodes, graph.group)
         (progress,) = self.learn([networks], [settings])

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple, final
 
 import numpy as np
@@ -280,7 +281,8 @@ class MiniBatches(TrainingGraph):
     """Batches of a graph as what networks learn on.
 
     Of many nodes, some that are evenly spread are evaluated. What each entry has of its
-    own is kept in ``table``.
+    own, and how ``outer_step`` moves it, is kept in a table, in ``folder`` or in
+    memory; of several processes each has a share if it is ``sharded``.
     """
 
     def __init__(
@@ -288,10 +290,23 @@ class MiniBatches(TrainingGraph):
         graph: BatchedGraph,
         train_nodes: Nodes,
         stop_nodes: Nodes,
+        outer_step: OuterStep,
         *,
-        table: EntryTable | None,
+        folder: Path | None = None,
+        sharded: bool = False,
     ) -> None:
-        self.graph, self.table = graph, table
+        self.graph, structure, arrays = graph, graph.structure, graph.arrays
+        self.table: EntryTable | None = None
+        if structure.own is not None:
+            names = [structure.own, *outer_step.slots_of(structure.own)]
+            self.table = EntryTable(
+                dict.fromkeys(names, structure.layers),
+                arrays.num_edges + (arrays.num_nodes if structure.loops else 0),
+                graph.group,
+                sharded=sharded,
+                dtype=arrays.dtype,
+                folder=folder,
+            )
         inner, stop = _some(train_nodes), _some(stop_nodes)
         nodes = np.union1d(inner, stop)
         self.nodes = torch.from_numpy(nodes)
