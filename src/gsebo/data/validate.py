@@ -53,17 +53,9 @@ def validate(
 ) -> None:
     """Raise `InvalidInput` unless ``data`` is a graph that can be learned from.
 
-    The labels of nodes outside the training and validation masks are never looked at.
-
-    Args:
-        data: A graph with ``x``, ``edge_index`` and, when labels are needed,
-            ``y``, ``train_mask``, ``val_mask`` and perhaps ``test_mask``; ``node_id``
-            is checked where there is one.
-        labels_needed: False leaves labels and masks alone, for prediction.
-        features_needed: False accepts a graph without ``x``.
-
-    Raises:
-        InvalidInput: The graph cannot be used; the message says what was expected.
+    It has ``x``, ``edge_index`` and, when labels are needed, ``y``, ``train_mask``,
+    ``val_mask`` and perhaps ``test_mask``; ``node_id`` is checked where there is one.
+    The labels of nodes outside the training and validation masks are never read.
     """
     data = as_graph(data)
     num_nodes = require_graph(data, features_needed=features_needed)

@@ -99,11 +99,7 @@ class _RestrictedUnpickler(pickle.Unpickler):
 
 
 def read_pickle(payload: bytes) -> Any:
-    """Return the arrays, lists and dictionaries of a pickle of Python 2 or 3.
-
-    Raises:
-        InvalidInput: The pickle is damaged or names anything outside `ALLOWED`.
-    """
+    """Return the arrays, lists and dictionaries of a pickle of Python 2 or 3."""
     try:
         return _RestrictedUnpickler(io.BytesIO(payload), encoding="latin1").load()
     except InvalidInput:

@@ -86,13 +86,11 @@ class CheckedFiles:
                     f"{path} was changed while it was read; expected it to stay as it "
                     "is."
                 )
-        if not self._are_old:
-            return
-        key = self._key(rule)
-        _PASSED.add(key)
-        if self._is_large:
-            with suppress(*_UNUSABLE):
-                write_atomically(_place(key), key.encode())
+        if self._are_old:
+            _PASSED.add(key := self._key(rule))
+            if self._is_large:
+                with suppress(*_UNUSABLE):
+                    write_atomically(_place(key), key.encode())
 
     def known(self, rule: str) -> bool:
         """Whether they were found right before, here or by another process."""

@@ -87,11 +87,7 @@ class TableFile(ABC):
 
     @abstractmethod
     def batches(self, kinds: Kinds, progress: Progress) -> Iterator[RowBatch]:
-        """Read these columns as these kinds.
-
-        Raises:
-            InvalidInput: A row does not fit; the message names the first that does not.
-        """
+        """Read these columns as these kinds; the first row that does not fit raises."""
 
     @final
     def _repeated_name(self) -> str | None:
@@ -124,5 +120,4 @@ def open_table(
 
 def first_true(mask: Array) -> int | None:
     """Position of the first true value, if there is one."""
-    place = int(np.argmax(mask)) if len(mask) else 0
-    return place if len(mask) and mask[place] else None
+    return int(np.argmax(mask)) if mask.any() else None
