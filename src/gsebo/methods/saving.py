@@ -366,10 +366,11 @@ def _mapped(
     form = strength_form(facts.num_layers, facts.own or 0, facts.torch_dtype, network)
     if facts.own is None:
         return None
-    if scorer is not None and form.shape[:-1] != scorer.structure.output.shape[:-2]:
+    lead = form.shape[:-1] if scorer is None else scorer.structure.output.shape[:-2]
+    if form.shape != (*lead, facts.own):
         raise InvalidInput(
-            f"{escaped(str(path))} is said to hold {list(form.shape)}; expected as "
-            "many layers as the function that scores edges has."
+            f"{escaped(str(path))} is said to hold {list(form.shape)}; expected "
+            f"{[*lead, facts.own]}, as the rest of the model says."
         )
     found = open_array(path, np.dtype(facts.dtype), form.shape)
     for begin in range(0, facts.own, _PIECE):

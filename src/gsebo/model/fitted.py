@@ -478,7 +478,7 @@ class FittedModel:
             forms = {"strengths": form, "start": Form(dtype, (entries,))}
             known = {"graph": held, "nodes": nodes, **parts.take(forms)}
             known["members"] = tuple(
-                member.take(parts, f"member{number}:", size, dtype, backbone)
+                member.take(parts, number, size, dtype, backbone)
                 for number, member in enumerate(facts.members)
             )
             if facts.preparation is not None:

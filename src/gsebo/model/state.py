@@ -151,7 +151,9 @@ class GraphFacts(Record, frozen=True, kw_only=True):
                 "its edges are not in order; expected each once, without self-loops"
             )
         if names is not None and torch.unique(names).numel() < nodes:
-            raise parts.misfit("two nodes have one node_id; expected another for each")
+            raise parts.misfit(
+                "two nodes have one node_id; expected another one for each"
+            )
         graph = CanonicalGraph(nodes, ends, found["entry_of_edge"])
         return graph, NodeKeys(nodes, found.get("node_hash"), names)
 
@@ -178,13 +180,13 @@ class MemberFacts(Record, frozen=True, kw_only=True):
     def take(
         self,
         parts: Parts,
-        prefix: str,
+        number: int,
         num_nodes: int,
         dtype: torch.dtype,
         network: Backbone,
     ) -> Member:
         """Take the member from a file."""
-        loops, edges = network.self_loops, self.num_edges
+        loops, edges, prefix = network.self_loops, self.num_edges, f"member{number}:"
         entries = edges + (num_nodes if loops else 0)
         forms = {
             "edges": Form(torch.int64, (2, edges), low=0, high=num_nodes),
@@ -198,8 +200,8 @@ class MemberFacts(Record, frozen=True, kw_only=True):
         )
         if topology.num_edges != edges:
             raise parts.misfit(
-                f"edges of {prefix.removesuffix(':')} are there twice, or self-loops; "
-                "expected each once"
+                f"edges of member {number} are there twice, or self-loops; expected "
+                "each once"
             )
         return Member(Propagation(topology.pattern, found["strengths"]), weights)
 
