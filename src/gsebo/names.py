@@ -167,6 +167,23 @@ def own_name(kind: str, name: str, choices: Mapping[str, T]) -> str:
     return by_name[wanted]
 
 
+def names_among(parameter: str, text: str, choices: Mapping[str, T]) -> tuple[str, ...]:
+    """Read different names, separated by commas, that are all among the choices.
+
+    >>> names_among("evidence", "cosine, common", {"common": 1, "cosine": 2})
+    ('cosine', 'common')
+    """
+    # What is not text is no name, whatever it looks like.
+    given = text.split(",") if isinstance(text, str) else [repr(text)]
+    chosen = tuple(name.strip() for name in given if name.strip())
+    if len(set(chosen)) != len(chosen) or not set(chosen) <= set(choices):
+        raise InvalidInput(
+            f"{parameter}={text!r} given; expected 'all' or some of: "
+            f"{', '.join(choices)}, separated by commas."
+        )
+    return chosen
+
+
 def unknown_name(kind: str, name: str, choices: Mapping[str, T]) -> str:
     """Say which name was not found, what is nearest, and what there is."""
     by_name = {normalise(key): key for key in choices}

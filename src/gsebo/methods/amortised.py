@@ -39,6 +39,7 @@ from gsebo.methods.folder_fit import build, learnable
 from gsebo.methods.label_parts import LabelUse
 from gsebo.methods.parameters import (
     CountOrZero,
+    EvidenceNames,
     HypergradientName,
     NumFolds,
     OptimizerName,
@@ -54,7 +55,6 @@ from gsebo.model.scorer import Scorer
 from gsebo.nn import Backbone
 from gsebo.structure import AmortisedStrength
 from gsebo.structure.candidates import candidate_edges
-from gsebo.structure.evidence import evidence_columns
 from gsebo.training import Networks, Progress, train_structure
 from gsebo.training.outer_step import OptimizerStep, OuterStep
 
@@ -144,7 +144,7 @@ class Amortised(GraphClassifier):
     num_folds: NumFolds = 5
     inner_share: ShareBelowOne = 0.7
     scorer_channels: SideWidth = 16
-    evidence: str = "all"
+    evidence: EvidenceNames = "all"
     predictions: PredictionKind = "both"
     renormalise: bool = True
     per_layer: bool = False
@@ -168,7 +168,6 @@ class Amortised(GraphClassifier):
 
     def _check_parameters(self) -> None:
         check_batches(self, candidates=(self.candidates, 0), refit=(self.refit, True))
-        evidence_columns(self.evidence)
 
     def make_structure(self) -> AmortisedStrength:
         """The function that scores edges, before it is laid over a graph."""

@@ -31,7 +31,8 @@ from msgspec import Meta
 from gsebo.bilevel.registry import HYPERGRADIENTS, OPTIMIZERS
 from gsebo.errors import InvalidInput, escaped
 from gsebo.loader import SAMPLERS, Sampler
-from gsebo.names import lookup, own_name, unknown_name
+from gsebo.names import lookup, names_among, own_name, unknown_name
+from gsebo.structure import EVIDENCE
 
 _CODE, _SAMPLER, _SETTINGS = "code", "sampler", "settings"
 
@@ -206,9 +207,14 @@ class NameIn:
     names: Mapping[str, Any]
 
 
+class NamesIn(NameIn):
+    """The same of several names, separated by commas, or ``"all"``."""
+
+
 OptimizerName = Annotated[str, NameIn("optimizer", OPTIMIZERS)]
 HypergradientName = Annotated[str, NameIn("hypergradient", HYPERGRADIENTS)]
 SamplerName = Annotated[str, NameIn("sampler", SAMPLERS)]
+EvidenceNames = Annotated[str, NamesIn("evidence", EVIDENCE)]
 
 
 def declared_parameters(estimator: type) -> dict[str, Any]:
@@ -242,7 +248,10 @@ def require_declared(name: str, value: Any, declared: Any) -> None:
             objects = tuple(other for other in kinds if isinstance(other, type))
             if not isinstance(value, objects):
                 said = get_args(kind)[1]
-                own_name(said.kind, value, said.names)
+                if not isinstance(said, NamesIn):
+                    own_name(said.kind, value, said.names)
+                elif value != "all":
+                    names_among(name, value, said.names)
         elif get_origin(kind) is Annotated:
             _require_number(name, value, *get_args(kind))
         elif get_origin(kind) is Literal:

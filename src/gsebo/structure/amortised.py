@@ -358,9 +358,11 @@ class BatchedAmortisedStrength(BatchedStructure):
         num_layers: int,
         device: torch.device,
     ) -> None:
+        super().__init__(
+            "own" if structure.residual else None,
+            (num_layers,) if structure.per_layer else (),
+        )
         self.structure = structure
-        self.own = "own" if structure.residual else None
-        self.layers = (num_layers,) if structure.per_layer else ()
         self._arrays = arrays
         nodes = _spread(arrays.num_nodes, _MEASURED)
         rows = features_of(arrays, torch.from_numpy(nodes), arrays.dtype, device)

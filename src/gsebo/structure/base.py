@@ -155,9 +155,14 @@ class BatchedStructure(ABC):
         loops: Whether self-loops have such a number, too.
     """
 
-    own: str | None
-    layers: tuple[int, ...] = ()
-    loops: bool = False
+    def __init__(
+        self,
+        own: str | None = None,
+        layers: tuple[int, ...] = (),
+        *,
+        loops: bool = False,
+    ) -> None:
+        self.own, self.layers, self.loops = own, layers, loops
 
     @abstractmethod
     def shared(self) -> dict[str, Tensor]:
@@ -182,8 +187,6 @@ class BatchedStructure(ABC):
 @final
 class BatchedFixed(BatchedStructure):
     """The network's own propagation: nothing is learned."""
-
-    own = None
 
     def shared(self) -> dict[str, Tensor]:
         return {}

@@ -138,11 +138,9 @@ def _pair_of_entry(graph: Topology) -> Tensor:
 class BatchedEdgeStrength(BatchedStructure):
     """One strength per entry, as :class:`~gsebo.structure.EdgeStrength`."""
 
-    own = "change"
-
     def __init__(self, *, layers: int | None, learn_self_loops: bool) -> None:
-        self.layers = () if layers is None else (layers,)
-        self.loops = learn_self_loops
+        lead = () if layers is None else (layers,)
+        super().__init__("change", lead, loops=learn_self_loops)
 
     def shared(self) -> dict[str, Tensor]:
         return {}

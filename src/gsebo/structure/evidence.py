@@ -26,9 +26,9 @@ import torch
 from numba import njit, prange
 from torch import Tensor
 
-from gsebo.errors import InvalidInput
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.mapped import gather_rows, stretches
+from gsebo.names import names_among
 from gsebo.sparse import Pattern, SparseFeatures, row_sum, sddmm
 from gsebo.sparse.numba_compile import compile_twice, run_kernel
 from gsebo.sparse.operators import unit_rows
@@ -324,18 +324,7 @@ def evidence_columns(names: str) -> tuple[str, ...]:
     >>> evidence_columns("cosine, common")
     ('cosine', 'common')
     """
-    if names == "all":
-        return _OURS
-    # What is not text is no name, whatever it looks like.
-    given = names.split(",") if isinstance(names, str) else [repr(names)]
-    chosen = tuple(name.strip() for name in given if name.strip())
-    unknown = [name for name in chosen if name not in EVIDENCE]
-    if unknown or len(set(chosen)) != len(chosen):
-        raise InvalidInput(
-            f"evidence={names!r} given; expected 'all' or some of: "
-            f"{', '.join(EVIDENCE)}, separated by commas."
-        )
-    return chosen
+    return _OURS if names == "all" else names_among("evidence", names, EVIDENCE)
 
 
 def _common_neighbours(
