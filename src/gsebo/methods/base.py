@@ -229,9 +229,9 @@ class GraphClassifier(SklearnEstimator, ABC):
         best_step_: Number of the step that was kept.
         graph_: The user's graph with ``edge_strength`` added.
         seed_: The seed that was used.
-        model_: The trained network with its strengths. After a fit on a graph on disk,
-            there is only this, ``history_``, ``best_step_``, ``seed_`` and
-            ``replicas_``.
+        decision_: What an automatic fit decided; ``None`` of others.
+        model_: The trained network with its strengths. Of a graph on disk there is only
+            this, and what says nothing of single nodes or edges.
         replicas_: One fitted estimator for each replica; the first is this one.
         supported_backbones: Names of the networks that the method works with; empty
             for any.
