@@ -1,6 +1,5 @@
 """Amortised strengths: one learned function scores all edges, also new ones."""
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, final
@@ -8,7 +7,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from gsebo.bilevel import Hypergradient, Tree, make_hypergradient, make_optimizer
+from gsebo.bilevel import Hypergradient, make_hypergradient, make_optimizer
 from gsebo.data.formats.folder import GraphFolder
 from gsebo.distributed.group import Group
 from gsebo.files import Count
@@ -20,6 +19,7 @@ from gsebo.methods.amortised_fit import (
     AmortisedFit,
     FullBatchFit,
     MiniBatchFit,
+    loaded_with,
     named_weights,
     outcome_of_networks,
     refitted_outcome,
@@ -52,7 +52,6 @@ from gsebo.methods.parameters import (
 )
 from gsebo.model.fitted import FittedModel, graph_checksum
 from gsebo.model.scorer import Scorer
-from gsebo.nn import Backbone
 from gsebo.structure import AmortisedStrength
 from gsebo.structure.candidates import candidate_edges
 from gsebo.training import Networks, Progress, train_structure
@@ -204,7 +203,7 @@ class Amortised(GraphClassifier):
         scorer.restore(found, backbone.normalise)
         alone_weights, first = learned.features_only, learned.first
         model = FittedModel(
-            backbone=_with(backbone, learned.weights),
+            backbone=loaded_with(backbone, learned.weights),
             own=None if table is None else column_on_disk(table, "own", files),
             files=files,
             graph=graph_checksum(folder),
@@ -212,7 +211,7 @@ class Amortised(GraphClassifier):
             num_features=arrays.num_features,
             scorer=Scorer(
                 scorer,
-                None if alone_weights is None else _with(alone, alone_weights),
+                None if alone_weights is None else loaded_with(alone, alone_weights),
                 None if first is None else named_weights(backbone, first),
             ),
         )
@@ -276,10 +275,3 @@ class Amortised(GraphClassifier):
     def make_outer_step(self) -> OuterStep:
         """Return what moves the function."""
         return OptimizerStep(make_optimizer(self.outer_optimizer, self.outer_lr))
-
-
-def _with(backbone: Backbone, weights: Tree) -> Backbone:
-    """A copy of a network with other weights."""
-    loaded = copy.deepcopy(backbone)
-    loaded.load_state_dict(named_weights(backbone, weights), strict=False)
-    return loaded

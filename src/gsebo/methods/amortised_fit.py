@@ -22,6 +22,7 @@ from torch.func import functional_call
 
 from gsebo.bilevel import Tree, make_optimizer
 from gsebo.bilevel.tree import unflatten
+from gsebo.data import num_classes
 from gsebo.distributed.group import Group
 from gsebo.graph import Propagation
 from gsebo.graph.arrays import GraphArrays
@@ -37,10 +38,9 @@ from gsebo.methods.fitting import (
     work_of,
 )
 from gsebo.methods.label_parts import LabelParts, division_of, parts_of
+from gsebo.model.layerwise import ChunkedGraph
 from gsebo.model.scorer import Scorer
 from gsebo.nn import Backbone
-from gsebo.nn.base import Features
-from gsebo.sparse import Pattern
 from gsebo.structure import AmortisedStrength, Fixed, Predictions, Structure
 from gsebo.structure.amortised import BatchedAmortisedStrength
 from gsebo.structure.base import BatchedFixed
@@ -343,7 +343,9 @@ class MiniBatchFit(AmortisedFit):
 
         @torch.no_grad()
         def predicted(problem: NodeClassification) -> Tensor:
-            return alone_on(self.alone, named, problem.features)
+            inputs = (problem.features, problem.graph.pattern, None, None)
+            logits: Tensor = functional_call(self.alone, named, inputs)
+            return logits.softmax(-1)
 
         return predicted
 
@@ -368,19 +370,17 @@ def _is_whole(graph: BatchedGraph, nodes: Nodes) -> bool:
     return found == (arrays.num_nodes, arrays.num_edges)
 
 
-def alone_on(network: Backbone, weights: Tree, features: Features) -> Tensor:
-    """Class probabilities by a network that looks at no edges, ``[nodes, classes]``."""
-    none = torch.empty(0, dtype=torch.int64, device=features.device)
-    pattern = Pattern.from_positions(none, none, features.shape[0])
-    logits: Tensor = functional_call(network, weights, (features, pattern, None, None))
-    return logits.softmax(-1)
-
-
 def named_weights(backbone: Backbone, weights: Tree) -> Tree:
     """Cut a vector of weights into the trained parameters of a network."""
     named = backbone.named_parameters()
     trained: Tree = {name: weight for name, weight in named if weight.requires_grad}
     return unflatten(weights[FLAT], trained)
+
+
+def loaded_with(backbone: Backbone, weights: Tree) -> Backbone:
+    """The network with other weights."""
+    backbone.load_state_dict(named_weights(backbone, weights), strict=False)
+    return backbone
 
 
 @torch.no_grad()
@@ -412,36 +412,30 @@ def refitted_outcome(
 ) -> Outcome:
     """The fresh network, on a graph whose edges the learned function scores."""
     backbone, features, progress = fit.backbone, prepared.features, learned.progress
-    outer, own = progress.best_outer, progress.best_outer.get("own")
-    scorer = fit.method.make_structure()
-    scorer.restore({**fit.structure.state_dict(), **outer}, backbone.normalise)
     topology = prepared.topology(self_loops=backbone.self_loops)
-    evidence = scorer.evidence_of(topology, candidate, features)
+    own = progress.best_outer.get("own")
+    numbers = None if own is None else own.numpy(force=True)
     if progress.table is not None:
-        own = torch.from_numpy(whole_column(progress.table, "own"))
-        own = own.to(prepared.device)
-    state = first = alone = None
+        numbers = whole_column(progress.table, "own")
+    structure, alone = fit.method.make_structure(), None
+    structure.restore(
+        {**fit.structure.state_dict(), **progress.best_outer}, backbone.normalise
+    )
     if learned.features_only is not None:
-        alone = fit.alone
-        alone_weights = named_weights(alone, learned.features_only)
-        alone.load_state_dict(alone_weights, strict=False)
-        predicted = alone_on(alone, alone_weights, features)
-        state = predicted, predicted
-    if learned.first is not None:
-        assert state is not None
-        first = named_weights(backbone, learned.first)
-        at_first = scorer.weights(topology, evidence, candidate, state, own)
-        strengths = scorer.strengths(topology.pattern, at_first)
-        inputs = features, topology.pattern, strengths, None
-        logits = functional_call(backbone, first, inputs)
-        state = state[0], logits.softmax(-1)
-    weights = scorer.weights(topology, evidence, candidate, state, own)
-    strengths = scorer.strengths(topology.pattern, weights)
-    scorer.forget()
-    assert learned.weights is not None
-    backbone.load_state_dict(named_weights(backbone, learned.weights), strict=False)
+        alone = loaded_with(fit.alone, learned.features_only)
+    first = learned.first and named_weights(backbone, learned.first)
+    graph = ChunkedGraph(topology, features, candidate=candidate)
+    assert graph.whole is not None and learned.weights is not None
+    scored = Scorer(structure, alone, first).strengths(
+        graph, backbone, num_classes(prepared.data), own=numbers
+    )
+    strengths, weights = scored(graph.whole), scored.weights()
     given = weights if candidate is None else weights[..., ~candidate]
-    known = Scorer(scorer, alone, first, given)
-    model = fitted_on(prepared, backbone, strengths, scorer=known)
+    model = fitted_on(
+        prepared,
+        loaded_with(backbone, learned.weights),
+        strengths,
+        scorer=Scorer(structure, alone, first, given),
+    )
     logits = backbone(features, topology.pattern, strengths, None)
     return Outcome(model, progress, logits.softmax(-1))

@@ -52,6 +52,7 @@ class ChunkedGraph:
         graph: Arrays that may lie in files, or all entries of a graph in memory, which
             is one chunk.
         features: Of a graph in memory.
+        candidate: Which of its edges are not given, if any are not.
         memory: Bytes to stay within, beside results: half for strengths and half for
             layers, because both are there at a time.
         device: Where to compute.
@@ -64,6 +65,7 @@ class ChunkedGraph:
         graph: GraphArrays | Topology,
         features: Features | None = None,
         *,
+        candidate: Tensor | None = None,
         memory: int = DEFAULT_MEMORY,
         device: torch.device | str = "cpu",
         scratch: Path | None = None,
@@ -76,7 +78,7 @@ class ChunkedGraph:
         self.memory, self.half = memory, -(-memory // 2)
         self.device, self.scratch = device, scratch
         self.whole: Chunk | None = None
-        self._features = features
+        self._features, self.candidate = features, candidate
         if isinstance(graph, GraphArrays):
             self.arrays = graph
             return
@@ -119,7 +121,7 @@ class ChunkedGraph:
         """Evidence of the edges of a chunk in the units of the fit."""
         features = self.features(chunk.nodes, structure.output.dtype)
         if self.whole is not None:
-            return structure.evidence_of(chunk.topology, None, features)
+            return structure.evidence_of(chunk.topology, self.candidate, features)
         source, target = chunk.topology.graph.edge_index.to(self.device)
         edges = PartOfGraphEdges(
             features,

@@ -118,9 +118,14 @@ class ScoredEdges:
             own = torch.from_numpy(np.array(self.own[..., chunk.edges])).to(evidence)
             release(self.own)
         state = self.state_of(chunk)
-        found = structure.weights(chunk.topology, evidence, None, state, own)
+        candidate = self.graph.candidate
+        found = structure.weights(chunk.topology, evidence, candidate, state, own)
         structure.forget()
         return found if self.kept is None else self.kept(found)
+
+    def weights(self) -> Tensor:
+        """Of all edges of a graph in memory, ``[edges]`` or ``[layers, edges]``."""
+        return self._leading(self.tables[0].read(0, self.graph.num_edges))
 
     def _edge_bytes(self) -> int:
         """What is computed for an edge, its source and that one's self-loop."""

@@ -90,7 +90,7 @@ def packs_of(count: int, groups: int = 1, lanes: int = 1) -> Width:
 
     @_instruction(lambda number: (Pack(number, count), number))
     def spread(builder, number):
-        return _everywhere(builder, number, count)
+        return everywhere(builder, number, count)
 
     @_instruction(lambda number: (Pack(number, count, lanes), number))
     def zero(builder, number):
@@ -135,17 +135,6 @@ def _loaders(count: int, stored: int, lanes: int) -> tuple[Any, Any]:
         return kind(array, types.intp, types.intp), generate
 
     return load, load_dual
-
-
-@intrinsic
-def number_at(typing_context, array, offset):
-    """One number of an array; unlike ``array[offset]`` it asks nothing first."""
-
-    def generate(context, builder, signature, arguments):
-        memory = make_array(array)(context, builder, arguments[0]).data
-        return builder.load(builder.gep(memory, [arguments[1]]))
-
-    return array.dtype(array, types.intp), generate
 
 
 @intrinsic
@@ -228,7 +217,7 @@ def without_first(builder, pack, count):
     lanes = _lanes(builder, pack)
     zero, size = constant(lanes[0].type, 0.0), lanes[0].type.count
     number = ir.Constant(ir.VectorType(count.type, size), list(range(size)))
-    kept = builder.icmp_signed(">=", number, _everywhere(builder, count, size))
+    kept = builder.icmp_signed(">=", number, everywhere(builder, count, size))
     return _joined(builder, [builder.select(kept, each, zero) for each in lanes])
 
 
@@ -243,7 +232,7 @@ def leaky_slope(builder, pack, slope):
     """Derivative of the leaky ReLU: 1 where a number is positive, else ``slope``."""
     x = _lanes(builder, pack)[0]
     positive = builder.fcmp_ordered(">", x, constant(x.type, 0.0))
-    below = _everywhere(builder, slope, x.type.count)
+    below = everywhere(builder, slope, x.type.count)
     return builder.select(positive, constant(x.type, 1.0), below)
 
 
@@ -342,7 +331,8 @@ def _place(
     return builder.bitcast(builder.gep(memory, [offset]), vector.as_pointer())
 
 
-def _everywhere(builder: Any, number: Any, count: int) -> Any:
+def everywhere(builder: Any, number: Any, count: int) -> Any:
+    """The same number in every place of a pack."""
     vector = ir.VectorType(number.type, count)
     undefined = ir.Constant(vector, ir.Undefined)
     first = builder.insert_element(undefined, number, _LANE(0))
