@@ -19,10 +19,8 @@ SHARED = {
     "code_paths",
     "errors",
     "files",
-    "lazy",
-    "lookup",
     "memory",
-    "schema",
+    "names",
     "version",
 }
 # These two know no graphs: they could be packages of their own.

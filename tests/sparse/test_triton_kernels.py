@@ -141,18 +141,18 @@ def chosen(device: str, dtype: torch.dtype = torch.float32) -> SparseKernels:
 def test_without_triton_a_gpu_uses_the_reference(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    kernels._triton_or_reference.cache_clear()
+    kernels.has_triton.cache_clear()
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "triton", None)
         assert chosen("cuda") is REFERENCE_KERNELS
-    kernels._triton_or_reference.cache_clear()
+    kernels.has_triton.cache_clear()
     assert chosen("cpu") is NUMBA_KERNELS
     assert chosen("meta") is chosen("cuda", torch.float16) is REFERENCE_KERNELS
 
 
 @needs_triton
 def test_a_gpu_uses_triton() -> None:
-    kernels._triton_or_reference.cache_clear()
+    kernels.has_triton.cache_clear()
     assert chosen("cuda") is chosen("cuda", torch.float64) is TRITON_KERNELS
     with kernels.reference_kernels():
         assert chosen("cuda") is REFERENCE_KERNELS

@@ -318,7 +318,7 @@ def test_kernels_can_be_timed() -> None:
 def test_without_triton_there_are_no_kernels_for_cuda(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(backend, "_has_triton", lambda: False)
+    monkeypatch.setattr(backend, "has_triton", lambda: False)
     on_cuda = SimpleNamespace(dtype=torch.float32, device=torch.device("cuda"))
     with pytest.raises(Untraceable, match="cuda"):
         backend.tape_kernels_for(on_cuda)

@@ -96,7 +96,8 @@ class Experiment:
         # Wrong values are told before a graph is loaded.
         self._parameters = options.parameters(self.methods)
         for name, parameters in self._parameters.items():
-            METHODS[name].make(**parameters).check_parameters()
+            given = {"random_state": options.seed, **parameters}
+            METHODS[name].make(**given).check_parameters()
         dataset = options.dataset
         # Before split and noise.
         self._loaded = load(

@@ -79,8 +79,7 @@ class Width(NamedTuple):
     load_dual: Any  # (array, offset, step): the same, in all lanes
     spread: Any  # a number: as many copies of it
     zero: Any  # a number that gives the type: a dual 0
-    repeat: Any  # (array, offset): one number for each group, as often as it has some
-    repeat_dual: Any  # (array, offset, step): the same, in all lanes
+    repeat_dual: Any  # as load_dual, one number for each group, as often as it has some
     totals: Any  # a pack or a dual: the sum of each group
 
 
@@ -103,8 +102,8 @@ def packs_of(count: int, groups: int = 1, lanes: int = 1) -> Width:
         return _joined(builder, found)
 
     load, load_dual = _loaders(count, count, lanes)
-    repeat, repeat_dual = _loaders(count, groups, lanes)
-    return Width(load, load_dual, spread, zero, repeat, repeat_dual, totals)
+    _, repeat_dual = _loaders(count, groups, lanes)
+    return Width(load, load_dual, spread, zero, repeat_dual, totals)
 
 
 def _loaders(count: int, stored: int, lanes: int) -> tuple[Any, Any]:

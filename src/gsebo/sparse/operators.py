@@ -50,19 +50,21 @@ def kernels_for(tensor: Tensor) -> SparseKernels:
         return REFERENCE_KERNELS
     if tensor.device.type == "cpu":
         return NUMBA_KERNELS
-    return _triton_or_reference() if tensor.device.type == "cuda" else REFERENCE_KERNELS
+    if tensor.device.type == "cuda" and has_triton():
+        from gsebo.sparse.triton_cuda import TRITON_KERNELS
+
+        return TRITON_KERNELS
+    return REFERENCE_KERNELS
 
 
 @cache
-def _triton_or_reference() -> SparseKernels:
-    # Imported when a tensor needs it: most machines without a GPU have no Triton.
+def has_triton() -> bool:
+    """Asked when a tensor needs it: most machines without a GPU have no Triton."""
     try:
         import triton  # noqa: F401
     except ImportError:
-        return REFERENCE_KERNELS
-    from gsebo.sparse.triton_cuda import TRITON_KERNELS
-
-    return TRITON_KERNELS
+        return False
+    return True
 
 
 @contextmanager

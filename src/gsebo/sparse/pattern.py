@@ -24,12 +24,8 @@ class Pattern:
     order in which the positions were given. Both views read the same values, through
     ``entries``, so transposing a matrix costs nothing.
 
-    Attributes:
-        num_rows: Number of rows.
-        num_columns: Number of columns.
-        indptr: Start of each row in ``columns`` and ``entries``, ``[num_rows + 1]``.
-        columns: Column of each stored position, ``[num_entries]``.
-        entries: Entry that each stored position holds, ``[num_entries]``.
+    ``indptr`` says where each row starts in ``columns`` and ``entries``: the column of
+    each stored position, and the entry that it holds.
 
     >>> pattern = Pattern.from_positions(torch.tensor([1, 0]), torch.tensor([0, 1]), 2)
     >>> pattern.T.T is pattern

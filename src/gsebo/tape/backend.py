@@ -7,13 +7,13 @@ where there is one, their tangents.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from gsebo.sparse.backend import Call
+from gsebo.sparse.operators import has_triton
 from gsebo.sparse.pattern import Pattern
 from gsebo.sparse.random_bits import Drop
 from gsebo.sparse.symbol import Untraceable
@@ -143,18 +143,8 @@ def tape_kernels_for(like: Tensor) -> TapeKernels:
             from gsebo.tape.cpu_kernels import NUMBA_TAPE
 
             return NUMBA_TAPE
-        if like.device.type == "cuda" and _has_triton():
+        if like.device.type == "cuda" and has_triton():
             from gsebo.tape.cuda_kernels import TRITON_TAPE
 
             return TRITON_TAPE
     raise Untraceable(f"{like.dtype} on {like.device}")
-
-
-@cache
-def _has_triton() -> bool:
-    # Asked when a tensor needs it: most machines without a GPU have no Triton.
-    try:
-        import triton  # noqa: F401
-    except ImportError:
-        return False
-    return True

@@ -56,7 +56,7 @@ LANES, HEADS, CHANNELS, SPAN = 1, 1, 1, 1
 BACKWARDS, TANGENT_ONLY = False, False
 load_heads, load_dual_heads, spread_heads, zero_heads, *_ = packs_of(1)
 load_channels, load_dual_channels, spread_channels, zero_channels, *_ = packs_of(1)
-_, repeat_dual_channels, totals_channels = packs_of(1)[4:]
+repeat_dual_channels, totals_channels = packs_of(1)[4:]
 
 
 @cache

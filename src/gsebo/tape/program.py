@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import cache, partial
 from threading import Lock
 from typing import final
@@ -138,7 +137,7 @@ def _numbers_and_indices(
             if isinstance(step.node, Attend):
                 numbers += 3 * replicas * entries * lanes * step.node.heads
             # The transpose, the row of each entry, and how rows are dealt out.
-            indices += 3 * entries + 2 * reach.sizes[min(depth + 1, reach.depth)]
+            indices += 3 * entries + 2 * reach.sizes[depth + 1]
     size = sum(torch.Size(shape).numel() for shape in tape.shapes.values())
     # The weights, their tangents, the gradients, and a weight beside its tangent.
     return numbers + 5 * replicas * size, indices
@@ -185,27 +184,21 @@ def _capture(
             if run_first:
                 _make(calls)
             # torch.cuda.graph would collect garbage and empty the cache first, which
-            # takes longer than all the rest; nothing is allocated here.
-            with _no_garbage_collection():
+            # takes longer than all the rest; nothing is allocated here. But a graph
+            # that is found to be garbage, and freed now, would break the capture.
+            collected = gc.isenabled()
+            gc.disable()
+            try:
                 graph.capture_begin(capture_error_mode="thread_local")
                 try:
                     _make(calls)
                 finally:
                     graph.capture_end()
+            finally:
+                if collected:
+                    gc.enable()
         here.wait_stream(side)
     return graph
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """A graph that is found to be garbage, and freed now, would break the capture."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @cache

@@ -202,7 +202,7 @@ class Reach:
                 continue
             cut = _entries_of_rows(pattern, self.order)
             found = torch.zeros_like(place, dtype=torch.bool)
-            found[cut.columns] = True
+            found[cut[1]] = True
             new = (found & (place < 0)).nonzero().squeeze(-1)
             start = self.sizes[-1]
             place[new] = torch.arange(start, start + new.numel(), device=new.device)
@@ -223,18 +223,9 @@ class Reach:
             self._rows[key] = pattern, leading_rows(pattern, self.order[:size])
         return self._rows[key][1]
 
-    @property
-    def depth(self) -> int:
-        """Number of propagations."""
-        return len(self.blocks)
 
-
-class _Cut(NamedTuple):
-    """Entries of chosen rows, row after row."""
-
-    counts: Tensor
-    columns: Tensor
-    entries: Tensor
+# Entries of chosen rows, row after row: counts of the rows, columns, entries.
+_Cut = tuple[Tensor, Tensor, Tensor]
 
 
 def _entries_of_rows(pattern: Pattern, rows: Tensor) -> _Cut:
@@ -245,17 +236,17 @@ def _entries_of_rows(pattern: Pattern, rows: Tensor) -> _Cut:
     before = counts.cumsum(0) - counts
     shift = torch.repeat_interleave(start - before, counts, output_size=total)
     positions = shift + torch.arange(total, device=rows.device)
-    stored = (pattern.columns, pattern.entries)
-    return _Cut(counts, *(each.index_select(0, positions).long() for each in stored))
+    columns = pattern.columns.index_select(0, positions).long()
+    return counts, columns, pattern.entries.index_select(0, positions).long()
 
 
 def _block(cut: _Cut, place: Tensor, columns: int) -> ReachBlock:
-    indptr = pad(cut.counts.cumsum(0), (1, 0))
-    rows, entries = cut.counts.numel(), cut.columns.numel()
-    index = Pattern.index_dtype(max(entries, rows, columns))
-    number = torch.arange(entries, device=place.device, dtype=index)
-    own = place.index_select(0, cut.columns).to(index)
-    return ReachBlock(Pattern(rows, columns, indptr, own, number), cut.entries)
+    counts, stored, entries = cut
+    indptr, rows = pad(counts.cumsum(0), (1, 0)), counts.numel()
+    index = Pattern.index_dtype(max(entries.numel(), rows, columns))
+    number = torch.arange(entries.numel(), device=place.device, dtype=index)
+    own = place.index_select(0, stored).to(index)
+    return ReachBlock(Pattern(rows, columns, indptr, own, number), entries)
 
 
 def leading_rows(pattern: Pattern, rows: Tensor) -> ReachBlock:
