@@ -35,7 +35,7 @@ from benchmarks.setting import BACKBONES, Setting
 from benchmarks.timing import MEASURED, OUT_OF_MEMORY
 from benchmarks.turns import Lane, take_turns
 from gsebo import Amortised
-from gsebo.methods.label_parts import LabelUse
+from gsebo.methods.folds import LabelUse
 
 STEP, CURVE, FIT = "step", "curve", "fit"
 AMORTISED, PER_EDGE = "amortised", "per_edge"
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--label-use", nargs="+", choices=get_args(LabelUse), default=["folds"]
     )
     parser.add_argument(
-        "--degree", type=count, default=20, help="mean neighbours in sized graphs"
+        "--degree", type=count, default=20, help="mean neighbors in sized graphs"
     )
     parser.add_argument("--features", type=count, default=32, help="of sized graphs")
     parser.add_argument(

@@ -1,9 +1,9 @@
-"""How many of the nearest neighbours the search for candidate edges finds, and when.
+"""How many of the nearest neighbors the search for candidate edges finds, and when.
 
 ``python -m benchmarks.candidates GRAPH ...`` prints for each graph, a name or a file,
 the seconds of the search with those for compiling it, the share of the nearest of 2,000
 nodes that it finds (of equally near ones, any), and the peak memory of the process; for
-up to 20,000 nodes also the seconds of the exact neighbours.
+up to 20,000 nodes also the seconds of the exact neighbors.
 """
 
 import sys
@@ -22,7 +22,7 @@ from gsebo.structure.candidates import (
     _EXACT_NODES,
     _as_rows,
     _searched,
-    nearest_neighbours,
+    nearest_neighbors,
 )
 
 K = 10
@@ -30,7 +30,7 @@ SAMPLE = 2000
 
 
 def recall(features: Tensor | SparseFeatures, found: Tensor) -> float:
-    """Share of the neighbours that are no further away than the exact ones."""
+    """Share of the neighbors that are no further away than the exact ones."""
     rows = _as_rows(unit_rows(features))
     present = np.flatnonzero(np.asarray(abs(rows).sum(axis=1)).ravel())
     chosen = np.random.default_rng(0).permutation(present)[:SAMPLE]
@@ -57,7 +57,7 @@ def main(graphs: list[str]) -> None:
         line += f"recall {recall(features, found):.3f}"
         if features.shape[0] <= _EXACT_NODES:
             begun = time.process_time()
-            nearest_neighbours(features, K)
+            nearest_neighbors(features, K)
             line += f", exact {time.process_time() - begun:.1f} s"
         print(line, flush=True)
 

@@ -19,7 +19,7 @@ from gsebo.bilevel import make_hypergradient, make_optimizer
 from gsebo.methods.amortised_fit import FullBatchFit
 from gsebo.methods.base import GraphClassifier, Run, threads_for
 from gsebo.methods.fitting import PreparedGraph, loop_settings, work_of
-from gsebo.methods.label_parts import LabelUse
+from gsebo.methods.folds import LabelUse
 from gsebo.structure import AmortisedStrength
 from gsebo.training import FullBatch, NodeClassification, Progress, train_structure
 

@@ -38,7 +38,7 @@ def in_double(data: Data) -> Data:
 
 
 def small_part(data: Data) -> Data:
-    """The graph among the training nodes, their neighbours and a few others.
+    """The graph among the training nodes, their neighbors and a few others.
 
     Small, and of the same kind: the same classes, features as sparse as before.
     """

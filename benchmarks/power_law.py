@@ -29,7 +29,7 @@ def power_law_graph(
 
     Args:
         num_edges: Number of edges, about, each direction counted.
-        degree: Mean number of neighbours.
+        degree: Mean number of neighbors.
         num_features: Number of features, dense and random.
         seed: The same arguments and seed give the same graph.
         device: Where to draw it and leave it.

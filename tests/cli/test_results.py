@@ -105,7 +105,7 @@ def test_a_search_that_came_to_nothing_hides_no_other_recipe(
 def test_an_older_folder_is_brought_up_to_date(command: Command, folder: Path) -> None:
     Store(folder).append("some", [result(0), result(1, method="gsebo")])
     path = folder / "some.jsonl"
-    path.write_text(path.read_text().replace('"schema": 2', '"schema": 1'))
+    path.write_text(path.read_text().replace('"schema": 3', '"schema": 1'))
     for words in (("results", "list"), ("show", "table1")):
         assert "`gsebo results migrate`" in refused(command(*words))
     (done,) = json_of(command("results", "migrate", "--json"))["files"]

@@ -4,7 +4,7 @@ import torch
 from distributed.thread_group import together
 from gsebo import InvalidInput
 from gsebo.distributed import Alone, Group
-from gsebo.distributed.group import Content, agreed, told_by_first
+from gsebo.distributed.group import Content, broadcast_content, decided_by_first
 
 CONTENT: Content = (
     {
@@ -24,7 +24,7 @@ def only_first(group: Group) -> Content:
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_all_hear_what_the_first_has_found(size: int) -> None:
-    for told in together(size, lambda g: told_by_first(g, lambda: only_first(g))):
+    for told in together(size, lambda g: broadcast_content(g, lambda: only_first(g))):
         assert told is not None
         tensors, facts = told
         assert facts == CONTENT[1]
@@ -35,7 +35,7 @@ def test_all_hear_what_the_first_has_found(size: int) -> None:
 
 
 def test_there_may_be_nothing() -> None:
-    assert together(3, lambda g: told_by_first(g, lambda: None)) == [None] * 3
+    assert together(3, lambda g: broadcast_content(g, lambda: None)) == [None] * 3
 
 
 def test_what_the_first_refuses_is_refused_by_all() -> None:
@@ -44,13 +44,13 @@ def test_what_the_first_refuses_is_refused_by_all() -> None:
 
     def hear(group: Group) -> str:
         with pytest.raises(InvalidInput) as caught:
-            told_by_first(group, refuse)
+            broadcast_content(group, refuse)
         return str(caught.value)
 
     assert together(3, hear) == ["a bad file"] * 3
 
 
 def test_the_first_decides() -> None:
-    assert together(3, lambda g: agreed(g, g.rank == 0)) == [True] * 3
-    assert together(3, lambda g: agreed(g, g.rank != 0)) == [False] * 3
-    assert agreed(Alone(), True)
+    assert together(3, lambda g: decided_by_first(g, g.rank == 0)) == [True] * 3
+    assert together(3, lambda g: decided_by_first(g, g.rank != 0)) == [False] * 3
+    assert decided_by_first(Alone(), True)

@@ -136,7 +136,7 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
 
 def old_line(one: Result) -> bytes:
     """As a line was before the outer step of GSEBO had a name."""
-    return one.line().replace('"schema": 2', '"schema": 1').encode()
+    return one.line().replace('"schema": 3', '"schema": 1').encode()
 
 
 def old_results() -> list[Result]:
@@ -178,6 +178,37 @@ def test_older_lines_say_which_step_they_had(store: Store) -> None:
     assert (again.migrated, path.read_bytes()) == (0, content)
 
 
+def test_older_lines_get_the_words_of_the_field(store: Store) -> None:
+    was = {"batch_size": 9, "sampler": "partition"}
+    options = {"method": "neuralsparse", "method_options": {"num_neighbours": 3}}
+    trials = [
+        trial(method="amortised", parameters=was),
+        trial(method="gsebo", parameters={"sampler": "neighbour"}),
+        trial(method="lds", parameters={"num_neighbours": 4}),
+        trial(method="retrain", parameters=options),
+        trial(method="vanilla"),
+    ]
+    before = [
+        Result(trial=one, test_accuracy=0.5, all_parameters={**one.parameters})
+        for one in trials
+    ]
+    lines = [one.line().replace('"schema": 3', '"schema": 2') for one in before]
+    path = write(store, "a", *(line.encode() for line in lines))
+    (done,) = migrate(store)
+    assert (done.migrated, done.renamed, done.problem) == (5, 4, None)
+    after = list(Store(store.folder).results().values())
+    wanted = [
+        {"batch_size": 9, "sampler": "cluster"},
+        {"sampler": "neighbor"},
+        {"num_neighbors": 4},
+        {"method": "neuralsparse", "method_options": {"num_neighbors": 3}},
+        {},
+    ]
+    assert [one.trial.parameters for one in after] == wanted
+    assert [one.all_parameters for one in after] == wanted
+    assert b"neighbour" not in path.read_bytes()
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -188,7 +219,7 @@ def test_older_lines_say_which_step_they_had(store: Store) -> None:
         old_line(result(1)).replace(b'"vanilla"', b'"gsebo"'),
         old_line(result(1)).replace(b'"ok"', b'"failed"'),
         old_line(result(1))[:-1] + b', "all_parameters": 3}',
-        result(1).line().replace('"schema": 2', '"schema": 3').encode(),
+        result(1).line().replace('"schema": 3', '"schema": 4').encode(),
     ],
 )
 def test_a_damaged_file_is_not_touched(store: Store, damage: bytes) -> None:

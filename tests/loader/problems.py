@@ -15,8 +15,8 @@ from gsebo.bilevel import Hypergradient, HypergradientStep, Reverse, Tree
 from gsebo.distributed.group import Alone
 from gsebo.graph import Topology
 from gsebo.graph.arrays import GraphArrays
-from gsebo.loader import Batch, NeighbourSampler, Sampler
-from gsebo.loader.batch import Part
+from gsebo.loader import Batch, NeighborSampler, Sampler
+from gsebo.loader.batch import Subgraph
 from gsebo.nn import Backbone, PyGBackbone, make_backbone
 from gsebo.structure import AmortisedStrength, Predictions
 from gsebo.structure.amortised import BatchedAmortisedStrength
@@ -85,7 +85,7 @@ def batched(
     batches_per_step: int = 1,
     seed: int = 0,
 ) -> BatchedGraph:
-    drawing = sampler or NeighbourSampler(fanout=3)
+    drawing = sampler or NeighborSampler(num_neighbors=3)
     return BatchedGraph(
         arrays=arrays,
         sampler=drawing.bind(
@@ -148,6 +148,6 @@ def looking(arrays: GraphArrays, structure: BatchedStructure) -> Any:
     return partial(seen, arrays=arrays) if is_amortised else None
 
 
-def part_of(graph: BatchedGraph, nodes: NDArray[np.int64], number: int) -> Part:
+def part_of(graph: BatchedGraph, nodes: NDArray[np.int64], number: int) -> Subgraph:
     batch = graph.sampler.batch(nodes, number)
-    return Part.of(batch, graph.arrays, graph.backbone, graph.device)
+    return Subgraph.of(batch, graph.arrays, graph.backbone, graph.device)

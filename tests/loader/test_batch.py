@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gsebo.errors import InvalidInput
 from gsebo.graph.arrays import GraphArrays
-from gsebo.loader import Batch, NeighbourSampler, PartitionSampler, Sampler
+from gsebo.loader import Batch, ClusterSampler, NeighborSampler, Sampler
 from gsebo.sparse import numba_compile
 from gsebo.sparse.numba_compile import kernel_threads
 
@@ -27,10 +27,10 @@ from .graphs import (
 )
 
 SAMPLERS = [
-    NeighbourSampler(2),
-    NeighbourSampler((-1, 3)),
-    PartitionSampler(num_parts=None, clusters_per_batch=2),
-    PartitionSampler(num_parts=1),
+    NeighborSampler(2),
+    NeighborSampler((-1, 3)),
+    ClusterSampler(num_parts=None, clusters_per_batch=2),
+    ClusterSampler(num_parts=1),
 ]
 every_sampler = pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
 

@@ -54,7 +54,7 @@ def test_all_things_are_equally_likely_at_a_place(place: int) -> None:
     assert chance_of(np.bincount(found, minlength=100)) > 1e-3
 
 
-def test_neighbours_part() -> None:
+def test_neighbors_part() -> None:
     """Where the thing next to another goes says nothing of where that one went."""
     apart = [
         np.diff(shuffled(np.array([3, 4]), 101, Noise(5, epoch), 0))[0] % 101

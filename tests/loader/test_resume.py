@@ -29,7 +29,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "trust shares": ("gsebo", {**TRUST, "shard_strengths": True}),
     "adam": ("gsebo", {"outer_optimizer": "adam", "per_layer": True}),
     "shares": ("gsebo", {"shard_strengths": True, "select_by": "last"}),
-    "partition": ("gsebo", {"sampler": "partition", "batch_size": 30}),
+    "cluster": ("gsebo", {"sampler": "cluster", "batch_size": 30}),
     "amortised": ("amortised", REFIT),
     "no table": ("amortised", {**REFIT, "residual": False}),
 }

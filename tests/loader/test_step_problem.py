@@ -18,7 +18,7 @@ from gsebo.bilevel import (
 )
 from gsebo.bilevel.derivatives import first_derivatives
 from gsebo.graph.arrays import GraphArrays
-from gsebo.loader import NeighbourSampler, PartitionSampler
+from gsebo.loader import ClusterSampler, NeighborSampler
 from gsebo.methods import Amortised
 from gsebo.methods.amortised_fit import FullBatchFit
 from gsebo.methods.base import Run
@@ -159,9 +159,9 @@ def test_two_batches_are_the_weighted_sum_of_single_ones() -> None:
     torch.testing.assert_close(loss, problem.inner_loss(*at))
     torch.testing.assert_close(gradients[FLAT], weighted([g[FLAT] for g, _ in alone]))
 
-    (side_by_side,) = problem.outer
-    judged = [each.problem.outer_loss(weights, outer) for each in side_by_side]
-    held = sum(len(each.problem.outer_nodes) for each in side_by_side)
+    (in_one_step,) = problem.outer
+    judged = [each.problem.outer_loss(weights, outer) for each in in_one_step]
+    held = sum(len(each.problem.outer_nodes) for each in in_one_step)
     assert held != len(VAL)
     found = problem.outer_loss(weights, outer)
     torch.testing.assert_close(found, sum(judged) * len(VAL) / held)
@@ -174,23 +174,23 @@ def test_a_structure_is_judged_by_as_many_draws_as_there_are_steps() -> None:
         assert pieces == 4
         plan = graph.plan(TRAIN, VAL, number=3, steps=range(steps))
         outer = plan.problem().outer
-        assert [len(side_by_side) for side_by_side in outer] == [count] * draws
+        assert [len(in_one_step) for in_one_step in outer] == [count] * draws
 
 
-@pytest.mark.parametrize("side_by_side", [False, True])
+@pytest.mark.parametrize("in_one_step", [False, True])
 def test_all_batches_of_an_epoch_together_estimate_the_whole_outer_loss(
-    side_by_side: bool,
+    in_one_step: bool,
 ) -> None:
     """With all edges at hand and every node drawn around once, exactly."""
     backbone = network("gcn", ARRAYS)
-    everyone = NeighbourSampler(fanout=-1)
+    everyone = NeighborSampler(num_neighbors=-1)
     pieces = -(-len(VAL) // 3)
-    counts = {"batch_size": 3, "batches_per_step": pieces if side_by_side else 1}
+    counts = {"batch_size": 3, "batches_per_step": pieces if in_one_step else 1}
     graph = batched(ARRAYS, backbone, edges(backbone), sampler=everyone, **counts)
-    plan = graph.plan(TRAIN, VAL, number=2, steps=range(1 if side_by_side else pieces))
+    plan = graph.plan(TRAIN, VAL, number=2, steps=range(1 if in_one_step else pieces))
     weights, outer = graph.initial_weights(), somewhere(graph, plan.ids)
     whole = batched(
-        ARRAYS, backbone, edges(backbone), sampler=PartitionSampler(num_parts=1)
+        ARRAYS, backbone, edges(backbone), sampler=ClusterSampler(num_parts=1)
     ).plan(TRAIN, VAL, number=0, steps=range(1))
     change = torch.zeros(len(whole.ids), dtype=torch.float64)
     change[torch.searchsorted(whole.ids, plan.ids)] = outer["change"]
@@ -228,7 +228,7 @@ def test_a_batch_of_everything_is_the_full_problem(
                 model.make_structure(), ARRAYS, full.backbone.num_propagations, CPU
             )
     graph = batched(
-        ARRAYS, full.backbone, structure, sampler=PartitionSampler(num_parts=1)
+        ARRAYS, full.backbone, structure, sampler=ClusterSampler(num_parts=1)
     )
     plan = graph.plan(TRAIN, VAL, number=0, steps=range(STEPS))
     outer = somewhere(graph, plan.ids)
@@ -253,14 +253,14 @@ def weights_of(count: int) -> Tensor:
 
 
 @pytest.mark.parametrize("name", ["gcn", "sage", "gat"])
-def test_with_all_neighbours_at_hand_strengths_are_normalised_as_in_the_whole(
+def test_with_all_neighbors_at_hand_strengths_are_normalised_as_in_the_whole(
     name: str,
 ) -> None:
     backbone = network(name, ARRAYS)
-    sampler = NeighbourSampler(fanout=-1)
+    sampler = NeighborSampler(num_neighbors=-1)
     graph = batched(ARRAYS, backbone, edges(backbone), sampler=sampler)
     every = batched(
-        ARRAYS, backbone, edges(backbone), sampler=PartitionSampler(num_parts=1)
+        ARRAYS, backbone, edges(backbone), sampler=ClusterSampler(num_parts=1)
     )
     whole = part_of(every, TRAIN, 0)
     given = weights_of(whole.graph.num_entries)
@@ -285,11 +285,11 @@ def test_what_a_node_receives_is_right_on_average(name: str) -> None:
         ARRAYS,
         backbone,
         edges(backbone),
-        sampler=NeighbourSampler(fanout=3),
+        sampler=NeighborSampler(num_neighbors=3),
         batch_size=len(VAL),
     )
     every = batched(
-        ARRAYS, backbone, edges(backbone), sampler=PartitionSampler(num_parts=1)
+        ARRAYS, backbone, edges(backbone), sampler=ClusterSampler(num_parts=1)
     )
 
     def received(part, change: Tensor) -> Tensor:

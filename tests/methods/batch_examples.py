@@ -3,12 +3,12 @@
 from typing import Any
 
 from gsebo import GSEBO
-from gsebo.loader import PartitionSampler
+from gsebo.loader import ClusterSampler
 from gsebo.methods import Amortised, GraphClassifier
 
 WHOLE: dict[str, Any] = {
     "batch_size": 10**9,
-    "sampler": PartitionSampler(num_parts=1),
+    "sampler": ClusterSampler(num_parts=1),
 }
 _QUICK: dict[str, Any] = {
     "hidden_channels": 8,

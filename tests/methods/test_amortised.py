@@ -14,7 +14,7 @@ from gsebo.graph import canonicalise
 from gsebo.methods.amortised_fit import FullBatchFit
 from gsebo.methods.base import Run
 from gsebo.methods.fitting import PreparedGraph
-from gsebo.methods.label_parts import parts_of
+from gsebo.methods.folds import fold_nodes
 from gsebo.structure.candidates import candidate_edges
 
 from .examples import assert_same_fit, quick, small_graph, with_fields
@@ -109,7 +109,7 @@ def test_what_features_say_does_not_know_what_is_held_out(
         model = make(label_use=label_use, num_folds=3, batch_size=batch_size)
         run = Run(model, labels, 0, CPU, None, None)
         fit = model.make_fit(PreparedGraph(labels, CPU), None, run)
-        fit.folds = parts_of(data, label_use, 3, 0, CPU)
+        fit.folds = fold_nodes(data, label_use, 3, 0, CPU)
         networks = fit.networks()
         whole = FullBatchFit(model, PreparedGraph(labels, CPU), None, run).source.base
         at = whole, whole.initial_weights(), whole.initial_outer()
@@ -117,7 +117,7 @@ def test_what_features_say_does_not_know_what_is_held_out(
             networks.state_at(number)(*at)[0] for number in range(networks.num_networks)
         ]
 
-    parts = parts_of(data, "folds", 3, 0, CPU)
+    parts = fold_nodes(data, "folds", 3, 0, CPU)
     (stitched,) = guesses(known, "cross")
     before = guesses(known, "folds")
     for network, held_out in enumerate(parts.outer):

@@ -12,7 +12,7 @@ from gsebo.methods.auto.elimination import (
     eliminate,
     evaluated,
 )
-from gsebo.methods.label_parts import Fold
+from gsebo.methods.folds import Fold
 
 SIZE = 100
 NODES = torch.arange(SIZE)

@@ -171,8 +171,8 @@ def test_predictions_are_the_mean_over_drawn_graphs(data: Data) -> None:
     torch.testing.assert_close(certain.softmax(-1), vanilla.softmax(-1))
 
 
-def test_the_prior_of_nearest_neighbours_leaves_the_graph_out(data: Data) -> None:
-    model = quick("lds", prior="knn", num_neighbours=2, outer_lr=0.0).fit(data)
+def test_the_prior_of_nearest_neighbors_leaves_the_graph_out(data: Data) -> None:
+    model = quick("lds", prior="knn", num_neighbors=2, outer_lr=0.0).fit(data)
     unit = torch.nn.functional.normalize(data.x)
     nearest = (unit @ unit.T).fill_diagonal_(-2).topk(2).indices
     pairs = {

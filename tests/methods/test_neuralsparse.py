@@ -28,7 +28,7 @@ def problem_of(data: Data, count: int = 3, **options: Any) -> NeuralSparseProble
     """The problem that a fit would train, in double precision."""
     exact = data.clone()
     exact.x = data.x.double()
-    sizes = {"hidden_channels": 4, "num_neighbours": count, "scorer_channels": 6}
+    sizes = {"hidden_channels": 4, "num_neighbors": count, "scorer_channels": 6}
     model = NeuralSparse(**sizes, **options)
     prepared = PreparedGraph(exact, torch.device("cpu"))
     task = make_task(prepared, model.network(), weight_decay=0.01, seed=3)
@@ -37,7 +37,7 @@ def problem_of(data: Data, count: int = 3, **options: Any) -> NeuralSparseProble
 
 @pytest.mark.parametrize("backbone", BACKBONES)
 @pytest.mark.parametrize("noise", [None, Noise(3, 5)])
-def test_a_node_keeps_its_loop_and_few_neighbours(
+def test_a_node_keeps_its_loop_and_few_neighbors(
     data: Data, backbone: str, noise: Noise | None
 ) -> None:
     problem = problem_of(data, backbone=backbone)
@@ -52,7 +52,7 @@ def test_a_node_keeps_its_loop_and_few_neighbours(
 
 
 def test_the_chosen_are_normalised_by_their_weights(data: Data) -> None:
-    """A loop weighs one; the weights of a node with few neighbours sum to one."""
+    """A loop weighs one; the weights of a node with few neighbors sum to one."""
     outer = problem_of(data).initial_outer()
     weighed = problem_of(data, backbone="gat").chosen(outer, 0.7, None)
     loops = weighed.pattern.row_of_entry == weighed.pattern.column_of_entry
@@ -137,18 +137,18 @@ def test_a_fit_moves_the_scorer_and_predicts_as_it_was_judged(
     options = {"backbone": backbone, "hidden_channels": 4, "max_epochs": 4}
     judged: list[torch.Tensor] = []
     model = NeuralSparse(
-        **options, select_by="last", compat=compat, random_state=0, num_neighbours=2
+        **options, select_by="last", compat=compat, random_state=0, num_neighbors=2
     ).fit(data, watcher=lambda record, logits: judged.append(logits))
     torch.testing.assert_close(model.probability_, judged[-1].softmax(-1))
     torch.testing.assert_close(model.predict_proba(data), model.probability_)
     start = NeuralSparse(
-        **options, structure_lr=0, select_by="last", random_state=0, num_neighbours=2
+        **options, structure_lr=0, select_by="last", random_state=0, num_neighbors=2
     ).fit(data)
     assert not torch.equal(model.strength_, start.strength_)
     assert 0 < int((model.strength_ > 0).sum()) <= 2 * 40
 
 
-def test_as_many_neighbours_as_there_are_is_the_softmax_of_the_scores() -> None:
+def test_as_many_neighbors_as_there_are_is_the_softmax_of_the_scores() -> None:
     data = small_graph(30)
     problem = problem_of(data, count=30, backbone="sage")
     pattern, strengths = problem.chosen(problem.initial_outer(), 1.0, None)

@@ -34,10 +34,10 @@ def named_graph() -> Data:
     return with_fields(data, node_id=torch.arange(data.num_nodes) * 3 + 100)
 
 
-def with_node(data: Data, neighbours: list[int]) -> Data:
+def with_node(data: Data, neighbors: list[int]) -> Data:
     """The graph with one more node, joined to others in both directions."""
     new = data.num_nodes
-    ends = torch.tensor([neighbours, [new] * len(neighbours)], dtype=torch.int64)
+    ends = torch.tensor([neighbors, [new] * len(neighbors)], dtype=torch.int64)
     fields = {
         "x": torch.cat([data.x, data.x[:1] * 0.5 + 0.1]),
         "edge_index": torch.cat([ends.flip(0), data.edge_index, ends], dim=1),

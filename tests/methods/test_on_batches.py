@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 from gsebo import GSEBO, InvalidInput, load_model
 from gsebo.data import load
 from gsebo.graph.arrays import GraphArrays
-from gsebo.loader import NeighbourSampler, PartitionSampler
+from gsebo.loader import ClusterSampler, NeighborSampler
 from gsebo.methods import Amortised, GraphClassifier
 from gsebo.sparse import Pattern
 from methods.batch_examples import (
@@ -63,7 +63,7 @@ def test_amortised_on_one_batch_of_everything(data: Data) -> None:
 
 
 @METHODS
-@pytest.mark.parametrize("sampler", ["neighbour", "partition"])
+@pytest.mark.parametrize("sampler", ["neighbor", "cluster"])
 def test_batches_go_when_their_step_is_over(
     make: Callable[..., GraphClassifier], sampler: str, data: Data
 ) -> None:
@@ -105,7 +105,7 @@ def test_labels_of_test_nodes_are_not_looked_at(make: Any, data: Data) -> None:
 @pytest.mark.parametrize("loops", [False, True])
 def test_only_edges_of_the_batches_change(loops: bool) -> None:
     graph = small_graph(200)
-    sampler, steps = NeighbourSampler(fanout=2), 2
+    sampler, steps = NeighborSampler(num_neighbors=2), 2
     model = gsebo_on_batches(
         batch_size=3,
         sampler=sampler,
@@ -147,8 +147,8 @@ def test_only_edges_of_the_batches_change(loops: bool) -> None:
         (gsebo_on_batches, {"batches_per_step": 0}, "batches_per_step=0"),
         (gsebo_on_batches, {"sampler": "cluster"}, "sampler 'cluster'"),
         (gsebo_on_batches, {"sampler": 7}, "sampler=7"),
-        (gsebo_on_batches, {"sampler": NeighbourSampler((2, 3, 4))}, "3 numbers"),
-        (gsebo_on_batches, {"sampler": PartitionSampler(100)}, "at most 60"),
+        (gsebo_on_batches, {"sampler": NeighborSampler((2, 3, 4))}, "3 numbers"),
+        (gsebo_on_batches, {"sampler": ClusterSampler(100)}, "at most 60"),
         (gsebo_on_batches, {"shard_strengths": "yes"}, "shard_strengths='yes'"),
         (
             gsebo_on_batches,
@@ -182,7 +182,7 @@ def test_any_network(make: Any, backbone: str, data: Data) -> None:
 
 @METHODS
 def test_partitions_and_several_batches_per_step(make: Any, data: Data) -> None:
-    options = {"sampler": PartitionSampler(6, clusters_per_batch=2), "batch_size": 1}
+    options = {"sampler": ClusterSampler(6, clusters_per_batch=2), "batch_size": 1}
     one = make(**options).fit(data)
     two = make(**options, batches_per_step=2).fit(data)
     assert not torch.equal(one.strength_, two.strength_)
@@ -197,7 +197,7 @@ def test_saved_and_loaded_it_predicts_the_same(data: Data, tmp_path: Path) -> No
     model.save(tmp_path / "model")
     loaded = load_model(tmp_path / "model")
     assert isinstance(loaded, Amortised)
-    assert (loaded.batch_size, loaded.sampler) == (8, "neighbour")
+    assert (loaded.batch_size, loaded.sampler) == (8, "neighbor")
     assert torch.equal(loaded.predict_proba(data), model.probability_)
     assert torch.equal(loaded.strength_, model.strength_)
     larger = _with_new_nodes(data)
@@ -218,12 +218,12 @@ def _with_new_nodes(data: Data) -> Data:
 
 
 def test_samplers_are_parameters_as_any_other(data: Data) -> None:
-    sampler = NeighbourSampler(fanout=3)
+    sampler = NeighborSampler(num_neighbors=3)
     model = gsebo_on_batches(sampler=sampler)
     copied = clone(model)
     assert copied.get_params() == model.get_params()
     assert copied.get_params()["sampler"] == sampler
-    changed = clone(model).set_params(sampler="partition", batch_size=20)
-    assert (changed.sampler, changed.batch_size) == ("partition", 20)
+    changed = clone(model).set_params(sampler="cluster", batch_size=20)
+    assert (changed.sampler, changed.batch_size) == ("cluster", 20)
     assert_same_fit(copied.fit(data), model.fit(data))
     assert not torch.equal(changed.fit(data).strength_, model.strength_)

@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from gsebo import InputWarning, load_model
 from gsebo.data.formats.folder import write_folder
 from gsebo.graph.arrays import GraphArrays
-from gsebo.loader import BoundSampler, NeighbourSampler, PartitionSampler, Sampler
+from gsebo.loader import BoundSampler, ClusterSampler, NeighborSampler, Sampler
 from methods.batch_examples import amortised_on_batches, gsebo_on_batches
 from methods.examples import assert_same_fit, small_graph
 from methods.saved import assert_refused, change_facts, facts_of
@@ -22,10 +22,10 @@ from methods.saved import assert_refused, change_facts, facts_of
 class OwnSampler(Sampler):
     """What a user may have written."""
 
-    fanout: int = 2
+    num_neighbors: int = 2
 
     def bind(self, arrays: GraphArrays, **sizes: Any) -> BoundSampler:
-        return NeighbourSampler(self.fanout).bind(arrays, **sizes)
+        return NeighborSampler(self.num_neighbors).bind(arrays, **sizes)
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +36,11 @@ def data() -> Data:
 @pytest.mark.parametrize(
     "sampler",
     [
-        NeighbourSampler(fanout=3),
-        NeighbourSampler(fanout=(4, 2)),
-        PartitionSampler(),
-        PartitionSampler(num_parts=6, clusters_per_batch=2),
-        "partition",
+        NeighborSampler(num_neighbors=3),
+        NeighborSampler(num_neighbors=(4, 2)),
+        ClusterSampler(),
+        ClusterSampler(num_parts=6, clusters_per_batch=2),
+        "cluster",
     ],
     ids=str,
 )
@@ -56,16 +56,16 @@ def test_a_loaded_model_is_fitted_again_as_before(
 
 def test_of_a_graph_on_disk(data: Data, tmp_path: Path) -> None:
     folder = write_folder(data, tmp_path / "graph")
-    sampler = NeighbourSampler((4, 2))
+    sampler = NeighborSampler((4, 2))
     model = amortised_on_batches(sampler=sampler, max_outer_steps=1).fit(folder)
     model.save(tmp_path / "model")
-    assert load_model(tmp_path / "model").sampler == NeighbourSampler((4, 2))
+    assert load_model(tmp_path / "model").sampler == NeighborSampler((4, 2))
 
 
 def test_numbers_of_numpy(data: Data, tmp_path: Path) -> None:
-    sampler = PartitionSampler(num_parts=np.int64(6))
+    sampler = ClusterSampler(num_parts=np.int64(6))
     gsebo_on_batches(sampler=sampler).fit(data).save(tmp_path)
-    assert load_model(tmp_path).sampler == PartitionSampler(num_parts=6)
+    assert load_model(tmp_path).sampler == ClusterSampler(num_parts=6)
 
 
 def test_a_sampler_of_the_users_own_is_forgotten_aloud(
@@ -75,7 +75,7 @@ def test_a_sampler_of_the_users_own_is_forgotten_aloud(
     model.save(tmp_path)
     with pytest.warns(InputWarning, match="sampler given as code, .* the default"):
         loaded = load_model(tmp_path)
-    assert loaded.sampler == "neighbour"
+    assert loaded.sampler == "neighbor"
     assert torch.equal(loaded.predict_proba(data), model.probability_)
 
 
@@ -84,10 +84,10 @@ def test_a_sampler_of_the_users_own_is_forgotten_aloud(
     [
         ({"sampler": "cluster", "settings": {}}, "unknown sampler 'cluster'"),
         ({"sampler": 3, "settings": {}}, "3 given as sampler"),
-        ({"sampler": "neighbour", "settings": {"depth": 2}}, "'depth'"),
-        ({"sampler": "neighbour", "settings": {"fanout": 0}}, "fanout=0"),
-        ({"sampler": "neighbour", "settings": {"fanout": "many"}}, "settings"),
-        ({"sampler": "neighbour", "settings": [2]}, "settings"),
+        ({"sampler": "neighbor", "settings": {"depth": 2}}, "'depth'"),
+        ({"sampler": "neighbor", "settings": {"num_neighbors": 0}}, "num_neighbors=0"),
+        ({"sampler": "neighbor", "settings": {"num_neighbors": "many"}}, "settings"),
+        ({"sampler": "neighbor", "settings": [2]}, "settings"),
     ],
     ids=str,
 )

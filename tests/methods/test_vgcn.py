@@ -181,7 +181,7 @@ def prior_edges(data: Data, **options: Any) -> Tensor:
 
 def test_the_prior_has_the_published_probabilities(data: Data) -> None:
     for name, inside in (("graph", 0.99), ("knn", 0.5)):
-        model = VGCN(prior=name, num_neighbours=3)
+        model = VGCN(prior=name, num_neighbors=3)
         _, prior = model.prior_of(task_of(data))
         expected = [math.log(p / (1 - p)) for p in (1e-5, inside)]
         assert prior.logits.unique().tolist() == pytest.approx(expected)
@@ -190,19 +190,19 @@ def test_the_prior_has_the_published_probabilities(data: Data) -> None:
 
 def test_the_knn_prior_does_not_look_at_the_graph(data: Data) -> None:
     other = with_fields(data, edge_index=data.edge_index[:, :3])
-    near = prior_edges(data, prior="knn", num_neighbours=3)
-    assert torch.equal(near, prior_edges(other, prior="knn", num_neighbours=3))
+    near = prior_edges(data, prior="knn", num_neighbors=3)
+    assert torch.equal(near, prior_edges(other, prior="knn", num_neighbors=3))
     assert not torch.equal(prior_edges(data), prior_edges(other))
     assert (near.sum(1) >= 3).all()
 
 
-def test_compat_keeps_the_neighbours_with_smaller_numbers(data: Data) -> None:
-    options = {"prior": "knn", "num_neighbours": 3}
+def test_compat_keeps_the_neighbors_with_smaller_numbers(data: Data) -> None:
+    options = {"prior": "knn", "num_neighbors": 3}
     both = prior_edges(data, **options)
     half = prior_edges(data, compat=True, **options)
     assert (half <= both).all()
     assert 0 < int(half.sum()) < int(both.sum())
-    # The last node has its own neighbours, the first only those that named it.
+    # The last node has its own neighbors, the first only those that named it.
     assert int(half[11].sum()) == 3
 
 

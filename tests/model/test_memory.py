@@ -12,7 +12,7 @@ MEMORY = 50_000_000
 
 
 def write_graph(folder: Path, num_nodes: int, num_edges: int) -> None:
-    """A random graph in which some nodes have many neighbours."""
+    """A random graph in which some nodes have many neighbors."""
     folder.mkdir()
     generator = np.random.default_rng(0)
     source = generator.integers(0, num_nodes, num_edges)

@@ -10,7 +10,7 @@ from gsebo.errors import InvalidInput
 from gsebo.nn import gated
 
 NODES = 6
-# Neither sorted nor symmetric, and every node has a neighbour.
+# Neither sorted nor symmetric, and every node has a neighbor.
 EDGES = torch.tensor([[4, 0, 1, 2, 5, 3, 0, 2, 4], [1, 2, 0, 1, 4, 5, 3, 0, 3]])
 NUM_EDGES = EDGES.shape[1]
 ENTRIES = torch.cat([EDGES, torch.arange(NODES).expand(2, -1)], dim=1)

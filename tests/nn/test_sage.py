@@ -63,7 +63,7 @@ def test_mean_without_propagation_is_an_mlp_of_the_node() -> None:
     )
 
 
-def test_only_the_gcn_aggregator_counts_the_node_among_its_neighbours() -> None:
+def test_only_the_gcn_aggregator_counts_the_node_among_its_neighbors() -> None:
     assert SAGE(*SIZES, aggregator="gcn").self_loops
     assert not SAGE(*SIZES, aggregator="mean").self_loops
 

@@ -145,7 +145,7 @@ def test_rate_and_mean(rate: float) -> None:
         assert torch.allclose(drawn[drawn != 0], torch.tensor(1 / (1 - rate)))
 
 
-def test_neighbouring_names_are_uncorrelated() -> None:
+def test_neighboring_names_are_uncorrelated() -> None:
     bound = 5 / math.sqrt(MANY)
     base = mask()
     for distance in (1, 2, 3, 4, 16):
@@ -156,7 +156,7 @@ def test_neighbouring_names_are_uncorrelated() -> None:
         assert abs(correlation(mask(step=distance), mask(site=distance))) < bound
 
 
-def test_neighbouring_positions_are_uncorrelated() -> None:
+def test_neighboring_positions_are_uncorrelated() -> None:
     for seed in range(3):
         drawn = mask(seed=seed)
         for lag in (1, 2, 3, 7, 16, 64, 1433):

@@ -1,4 +1,4 @@
-"""Candidate edges against scikit-learn's neighbours, exact and by the library."""
+"""Candidate edges against scikit-learn's neighbors, exact and by the library."""
 
 import ast
 import builtins
@@ -52,7 +52,7 @@ def pairs(edges: Tensor) -> set[tuple[int, int]]:
 
 
 def some_edges(num_nodes: int, x: Tensor) -> CanonicalGraph:
-    """Half of the neighbours one way, and others."""
+    """Half of the neighbors one way, and others."""
     near = np.argwhere(kneighbors_graph(x.numpy(), K, metric="cosine").toarray())
     edges = torch.from_numpy(near[::2]).T
     return graph(torch.cat([edges, torch.tensor([[0, 1], [9, 0]])], 1), num_nodes)

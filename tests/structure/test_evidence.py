@@ -141,7 +141,7 @@ def test_names_of_nodes_do_not_count(
 
 @pytest.mark.parametrize("kind", EDGES)
 def test_edges_that_are_only_asked_about_change_nothing(kind: str) -> None:
-    """Candidates count neither as degrees nor as common neighbours."""
+    """Candidates count neither as degrees nor as common neighbors."""
     given, x = graph(EDGES[kind], NUM_NODES).edge_index, words(NUM_NODES)
     alone = columns_of(given, x)
     more = torch.tensor([[4, 0, 4], [1, 4, 3]])

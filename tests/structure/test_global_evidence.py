@@ -103,7 +103,7 @@ def test_cora_in_files(tmp_path: Path) -> None:
     torch.testing.assert_close(found, expected[chosen], rtol=0, atol=1e-6)
 
 
-def test_of_two_hubs_only_some_neighbours_are_looked_at() -> None:
+def test_of_two_hubs_only_some_neighbors_are_looked_at() -> None:
     """As in the whole graph: the same ones, and the sum is scaled up."""
     size, generator = 900, np.random.default_rng(0)
     adjacency = np.zeros((size, size), bool)

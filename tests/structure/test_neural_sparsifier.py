@@ -1,4 +1,4 @@
-"""Scores, Gumbel softmax and the choice of neighbours, against dense formulas."""
+"""Scores, Gumbel softmax and the choice of neighbors, against dense formulas."""
 
 import math
 from typing import Any
@@ -13,7 +13,7 @@ from torch.func import functional_call
 from gsebo.graph import Topology
 from gsebo.graph.topology import CanonicalGraph
 from gsebo.methods.baselines.neuralsparse import (
-    NeighbourScorer,
+    NeighborScorer,
     gumbel_noise,
     sparsified,
     temperature_at,
@@ -32,10 +32,10 @@ def edges_of(given: CanonicalGraph) -> Pattern:
     return Topology.of(given, self_loops=False, device="cpu").pattern
 
 
-def scorer_of(in_channels: int, hidden_channels: int = 3) -> NeighbourScorer:
+def scorer_of(in_channels: int, hidden_channels: int = 3) -> NeighborScorer:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(4)
-        return NeighbourScorer(in_channels, hidden_channels).double()
+        return NeighborScorer(in_channels, hidden_channels).double()
 
 
 def weights_of(pattern: Pattern, *arguments: Any) -> Tensor:
@@ -47,7 +47,7 @@ def weights_of(pattern: Pattern, *arguments: Any) -> Tensor:
 
 
 def wheel(num_nodes: int = 9) -> Pattern:
-    """Node 0 hears from all, the others from 0 and from one neighbour."""
+    """Node 0 hears from all, the others from 0 and from one neighbor."""
     rim = torch.arange(1, num_nodes)
     hub = torch.zeros_like(rim)
     rows = torch.cat([hub, rim, rim])

@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 
 from gsebo import InvalidInput, generate_graph
 from gsebo.methods.fitting import NetworkChoices, PreparedGraph, make_problem
-from gsebo.methods.label_parts import division_of, parts_of
+from gsebo.methods.folds import division_of, fold_nodes
 from gsebo.structure import Fixed
 from gsebo.training import (
     Division,
@@ -56,7 +56,7 @@ def joined(*parts: Tensor) -> Tensor:
 @given(num_folds=st.integers(2, 40), seed=st.integers(0, 10**6))
 def test_each_labelled_node_is_held_out_once(num_folds: int, seed: int) -> None:
     data = generate_graph(60, average_degree=4.0, split="random:20/30/50")
-    parts = parts_of(data, "folds", num_folds, seed, CPU)
+    parts = fold_nodes(data, "folds", num_folds, seed, CPU)
     assert len(parts.inner) == len(parts.outer) == min(num_folds, 30)
     assert torch.equal(joined(*parts.outer), labelled(data))
     for inner, outer in zip(*parts, strict=True):
@@ -65,7 +65,7 @@ def test_each_labelled_node_is_held_out_once(num_folds: int, seed: int) -> None:
 
 
 def test_fixed_parts_are_the_masks(data: Data, base: NodeClassification) -> None:
-    parts = parts_of(data, "fixed", 5, 0, CPU)
+    parts = fold_nodes(data, "fixed", 5, 0, CPU)
     division = division_of(parts, "fixed", 0.7, 0)
     assert division.num_networks == 1
     for step in (0, 3):
@@ -76,7 +76,7 @@ def test_fixed_parts_are_the_masks(data: Data, base: NodeClassification) -> None
 
 
 def test_networks_take_turns(data: Data, base: NodeClassification) -> None:
-    parts = parts_of(data, "folds", 3, 0, CPU)
+    parts = fold_nodes(data, "folds", 3, 0, CPU)
     division = division_of(parts, "folds", 0.7, 0)
     assert isinstance(division, Folds)
     assert division.num_networks == 3
@@ -113,7 +113,7 @@ def test_a_new_division_is_a_function_of_seed_and_step(
 
 
 def test_divisions_differ(data: Data, base: NodeClassification) -> None:
-    parts = parts_of(data, "cross", 5, 0, CPU)
+    parts = fold_nodes(data, "cross", 5, 0, CPU)
     divisions = [division_of(parts, "cross", 0.5, seed) for seed in (0, 1)]
     assert all(isinstance(division, Redrawn) for division in divisions)
     drawn = [
@@ -136,4 +136,4 @@ def test_nothing_can_be_held_out_of_single_nodes(data: Data, label_use: str) -> 
         single[key] = torch.zeros_like(data[key])
         single[key][node] = True
     with pytest.raises(InvalidInput, match="no class has two labelled nodes"):
-        parts_of(single, label_use, 5, 0, CPU)
+        fold_nodes(single, label_use, 5, 0, CPU)

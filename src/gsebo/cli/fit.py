@@ -158,7 +158,7 @@ def fit(
     ] = None,
     sampler: Annotated[
         str | None,
-        Option(help="How batches are drawn: neighbour or partition. Short for --set."),
+        Option(help="How batches are drawn: neighbor or cluster. Short for --set."),
     ] = None,
     batches_per_step: Annotated[
         int | None,

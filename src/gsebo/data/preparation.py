@@ -225,7 +225,7 @@ class _OneHot(Preparation):
 @final
 @dataclass(frozen=True, eq=False)
 class Degree(_OneHot):
-    """The number of neighbours, one column for each range of numbers.
+    """The number of neighbors, one column for each range of numbers.
 
     The ranges grow with the degree: 0, 1, 2, 3, then two ranges for each doubling.
     """
@@ -296,7 +296,7 @@ def _degree_bins(data: Graph) -> Tensor:
     graph = canonicalise(data)
     ends = graph.edge_index.cpu()
     reverse = graph.reverse_edge.cpu() >= 0
-    # An undirected edge is stored twice but is one neighbour.
+    # An undirected edge is stored twice but is one neighbor.
     one_way = torch.cat([ends[1], ends[0][~reverse]])
     degree = torch.bincount(one_way, minlength=graph.num_nodes)
     fine = (2 * (degree.double().clamp(min=1) / 2).log2()).floor().long() + 2

@@ -330,7 +330,9 @@ Content = tuple[dict[str, Tensor], dict[str, Any]]
 """Tensors by name, and facts that JSON can hold."""
 
 
-def told_by_first(group: Group, find: Callable[[], Content | None]) -> Content | None:
+def broadcast_content(
+    group: Group, find: Callable[[], Content | None]
+) -> Content | None:
     """Let the first process find something, and broadcast it; so is what it refuses.
 
     Nobody else needs the files that it reads: they may lie on its machine alone.
@@ -366,6 +368,6 @@ def told_by_first(group: Group, find: Callable[[], Content | None]) -> Content |
     return tensors, facts
 
 
-def agreed(group: Group, decision: bool) -> bool:
+def decided_by_first(group: Group, decision: bool) -> bool:
     """Let the first process decide for all."""
     return bool(group.from_first(torch.tensor([float(decision)])).item())

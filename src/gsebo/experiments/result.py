@@ -106,7 +106,7 @@ EdgeGroups = dict[GroupName, GroupOutcome]
 """The groups of one layer; one without any edge is left out."""
 
 
-SCHEMA = 2
+SCHEMA = 3
 """What a line of today says of itself; older ones are brought up to date by
 :mod:`gsebo.experiments.migrate`."""
 
@@ -202,7 +202,7 @@ class Result(Record, frozen=True, kw_only=True):
 class _Line(Result, frozen=True, kw_only=True):
     """What is written of a result: beside it, what tells that it is one."""
 
-    schema: Literal[2]
+    schema: Literal[3]
     id: Name
     status: Literal["ok", "failed"]
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, final
 
@@ -24,7 +24,6 @@ from gsebo.methods import METHODS
 
 _SUFFIX = ".jsonl"
 _TAIL = 256
-_OLD = 1
 _STEP = {"outer_step": "paper"}
 _WHAT = ("the line", "a result")
 _Parameters = dict[Key, Value]
@@ -322,7 +321,10 @@ def _defaults(method: str) -> dict[str, Any]:
 
 # Schema 1 knew one outer step of GSEBO, the paper's, and had no name for it. Since it
 # has one, and another step is the default, every trial that GSEBO was fitted in says
-# so: its identity changes, what it stands for does not.
+# so. Up to schema 2 some parameters had words of our own. A trial's identity changes
+# with what it says, what it stands for does not.
+_RENAMED = {"num_neighbours": "num_neighbors"}
+_SAMPLERS: dict[Any, str] = {"neighbour": "neighbor", "partition": "cluster"}
 
 
 @dataclass(frozen=True)
@@ -367,20 +369,31 @@ def migrated_line(line: bytes) -> bytes:
     """Bring one line up to date; one of today's stays as it is."""
     content = json_as(dict[Key, Any], line, *_WHAT)
     schema = content.get("schema")
-    if type(schema) is not int or schema != _OLD:
+    if type(schema) is not int or not 0 < schema < SCHEMA:
         Result.from_line(line)
         return line
     trial = plain_as(Trial, content.get("trial"), *_WHAT)
     if content.get("id") != trial.key:
         raise InvalidInput(f"id {content.get('id')!r} given; expected {trial.key!r}.")
-    trial = replace(trial, parameters=_named(trial.method, trial.parameters))
+    name = partial(_named if schema == 1 else _renamed, trial.method)
+    trial = replace(trial, parameters=name(trial.parameters))
     content |= {"schema": SCHEMA, "id": trial.key, "trial": asdict(trial)}
     if (given := content.get("all_parameters")) is not None:
         everything = plain_as(_Parameters, given, *_WHAT)
-        content["all_parameters"] = _named(trial.method, everything)
+        content["all_parameters"] = name(everything)
     fresh = json.dumps(content, allow_nan=False).encode("ascii")
     Result.from_line(fresh)
     return fresh
+
+
+def _renamed(method: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Parameters with today's words, also of the method that another one fits."""
+    fresh = {_RENAMED.get(name, name): value for name, value in parameters.items()}
+    if isinstance(options := fresh.get("method_options"), dict):
+        fresh["method_options"] = _renamed(method, options)
+    if isinstance(fresh.get("sampler"), str):
+        fresh["sampler"] = _SAMPLERS.get(fresh["sampler"], fresh["sampler"])
+    return dict(sorted(fresh.items()))
 
 
 def _named(method: str, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -391,4 +404,4 @@ def _named(method: str, parameters: dict[str, Any]) -> dict[str, Any]:
         more = _STEP
     elif method == "retrain" and parameters.get("method", "gsebo") == "gsebo":
         more = {"method_options": dict(sorted({**options, **_STEP}.items()))}
-    return dict(sorted({**parameters, **more}.items())) if more else parameters
+    return _renamed(method, {**parameters, **more})

@@ -71,7 +71,7 @@ class Batch:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Part:
+class Subgraph:
     """A batch, laid out on a device for a network."""
 
     nodes: Tensor  # Numbers in the whole graph, on the CPU.
@@ -93,7 +93,7 @@ class Part:
         backbone: Backbone,
         device: torch.device,
         place: int = 0,
-    ) -> Part:
+    ) -> Subgraph:
         """Read what a batch needs of the whole graph."""
         count = batch.nodes.numel()
         every = torch.arange(batch.edges.numel())

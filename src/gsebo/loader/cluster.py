@@ -40,24 +40,24 @@ def partition_graph(arrays: GraphArrays, num_parts: int) -> NDArray[np.int32]:
     """
     if arrays.num_edges > _MOST_EDGES:
         raise InvalidInput(
-            f"a graph with {arrays.num_edges} edges given to the partition sampler; "
-            f"expected at most {_MOST_EDGES}, or the neighbour sampler."
+            f"a graph with {arrays.num_edges} edges given to the cluster sampler; "
+            f"expected at most {_MOST_EDGES}, or the neighbor sampler."
         )
     try:
         import pymetis
     except ImportError as error:
         raise InvalidInput(
-            "the partition sampler needs pymetis, which is not installed; expected: "
+            "the cluster sampler needs pymetis, which is not installed; expected: "
             "pip install 'gsebo[large]'."
         ) from error
     ones, shape = np.ones(arrays.num_edges, np.int8), (arrays.num_nodes,) * 2
     one_way = csr_array((ones, arrays.source, arrays.indptr), shape=shape)
     both = one_way + one_way.T.tocsr()
     number = pymetis.zero_copy_dtype()
-    starts, neighbours = both.indptr.astype(number), both.indices.astype(number)
+    starts, neighbors = both.indptr.astype(number), both.indices.astype(number)
     found = pymetis.part_graph(
         num_parts,
-        pymetis.CSRAdjacency(starts, neighbours),
+        pymetis.CSRAdjacency(starts, neighbors),
         recursive=num_parts <= _FEW_PARTS
         or arrays.num_nodes < _NODES_PER_PART * num_parts,
         options=pymetis.Options(seed=_SEED),
@@ -67,7 +67,7 @@ def partition_graph(arrays: GraphArrays, num_parts: int) -> NDArray[np.int32]:
 
 @final
 @dataclass(frozen=True)
-class PartitionSampler(Sampler):
+class ClusterSampler(Sampler):
     """A batch is a few clusters, chosen at random, with all edges between them.
 
     ``batch_size`` is about the number of nodes of a batch.
@@ -90,7 +90,7 @@ class PartitionSampler(Sampler):
 
     def bind(
         self, arrays: GraphArrays, *, num_layers: int, batch_size: int, seed: int
-    ) -> "BoundPartition":
+    ) -> "BoundClusters":
         check_sizes(num_layers, batch_size)
         num_parts = self.num_parts
         if num_parts is None:
@@ -102,11 +102,11 @@ class PartitionSampler(Sampler):
                 f"num_parts is {num_parts}; expected at most {arrays.num_nodes}, "
                 "the number of nodes."
             )
-        return BoundPartition(arrays, num_parts, self.clusters_per_batch, seed)
+        return BoundClusters(arrays, num_parts, self.clusters_per_batch, seed)
 
 
 @final
-class BoundPartition(BoundSampler):
+class BoundClusters(BoundSampler):
     """Draws clusters of one graph, which is divided when the first batch is drawn.
 
     The clusters do not depend on the seed.

@@ -1,4 +1,4 @@
-"""Batches of nodes with a sample of their neighbours (Hamilton et al., 2017)."""
+"""Batches of nodes with a sample of their neighbors (Hamilton et al., 2017)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,55 +27,61 @@ _ALL = -1
 
 @final
 @dataclass(frozen=True)
-class NeighbourSampler(Sampler):
-    """Each node receives from a few of its neighbours, chosen at random.
+class NeighborSampler(Sampler):
+    """Each node receives from a few of its neighbors, chosen at random.
 
     ``batch_size`` is the number of nodes that a batch is drawn around.
 
     Attributes:
-        fanout: How many edges into a node are drawn, uniformly and without replacement;
-            one number, or one for each hop, the seeds' own first. -1 takes all.
+        num_neighbors: How many edges into a node are drawn, uniformly and without
+            replacement; one number, or one for each hop, the seeds' own first. -1 takes
+            all.
     """
 
-    fanout: int | tuple[int, ...] = 10
+    num_neighbors: int | tuple[int, ...] = 10
 
     def __post_init__(self) -> None:
-        each = (self.fanout,) if isinstance(self.fanout, int) else self.fanout
+        given = self.num_neighbors
+        each = (given,) if isinstance(given, int) else given
         if len(each) == 0 or any(number < 1 and number != _ALL for number in each):
             raise InvalidInput(
-                f"fanout={self.fanout!r} given; expected numbers of at least 1, "
-                "or -1 for all edges."
+                f"num_neighbors={given!r} given; expected numbers of at least 1, or -1 "
+                "for all edges."
             )
 
     def bind(
         self, arrays: GraphArrays, *, num_layers: int, batch_size: int, seed: int
-    ) -> "BoundNeighbours":
+    ) -> "BoundNeighbors":
         check_sizes(num_layers, batch_size)
-        fanout = self.fanout
-        if isinstance(fanout, int):
-            fanout = (fanout,) * num_layers
-        if len(fanout) != num_layers:
+        each = self.num_neighbors
+        if isinstance(each, int):
+            each = (each,) * num_layers
+        if len(each) != num_layers:
             raise InvalidInput(
-                f"fanout={fanout} has {len(fanout)} numbers; expected {num_layers}, "
+                f"num_neighbors={each} has {len(each)} numbers; expected {num_layers}, "
                 "one for each layer."
             )
-        return BoundNeighbours(arrays, fanout, batch_size, seed)
+        return BoundNeighbors(arrays, each, batch_size, seed)
 
 
 @final
-class BoundNeighbours(BoundSampler):
-    """Draws neighbourhoods from one graph: so many edges into a node in each hop.
+class BoundNeighbors(BoundSampler):
+    """Draws neighborhoods from one graph: so many edges into a node in each hop.
 
     A node's edges are drawn once in a batch: when it is first reached. Those that are
     reached in the last hop receive nothing. Without a hop nodes are drawn and no edges.
     """
 
     def __init__(
-        self, arrays: GraphArrays, fanout: tuple[int, ...], batch_size: int, seed: int
+        self,
+        arrays: GraphArrays,
+        num_neighbors: tuple[int, ...],
+        batch_size: int,
+        seed: int,
     ) -> None:
         self._rows = CSRRows.of(arrays.indptr, arrays.source)
         self._num_nodes = arrays.num_nodes
-        self._fanout, self._batch_size, self._seed = fanout, batch_size, seed
+        self._fanout, self._batch_size, self._seed = num_neighbors, batch_size, seed
 
     def batch(self, nodes: Integers, number: int) -> Batch:
         piece = piece_of_epoch(len(nodes), self._batch_size, number, self._seed)
@@ -95,10 +101,10 @@ class BoundNeighbours(BoundSampler):
         nodes, reached = seeds, seeds
         # Targets, edges into each of them, and these edges and their sources.
         drawn: list[tuple[Integers, ...]] = [(np.empty(0, np.int64),) * 4]
-        for fanout in self._fanout:
+        for num_neighbors in self._fanout:
             counts = self._rows.counts(reached)
-            if fanout != _ALL:
-                counts = np.minimum(counts, fanout)
+            if num_neighbors != _ALL:
+                counts = np.minimum(counts, num_neighbors)
             edges, source = sample_rows(self._rows, reached, counts, noise, site)
             drawn.append((reached, counts, edges, source))
             found = np.unique(source)

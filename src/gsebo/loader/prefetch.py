@@ -18,12 +18,14 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def side_by_side(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+def map_in_threads(
+    work: Callable[[Item], Result], items: Sequence[Item]
+) -> list[Result]:
     """Return ``work`` of every item, on as many threads as kernels may use.
 
     It is a function of its item alone; inside it everything runs on one thread.
 
-    >>> side_by_side(abs, [-2, 1])
+    >>> map_in_threads(abs, [-2, 1])
     [2, 1]
     """
     threads = min(thread_limit(), len(items))
@@ -33,10 +35,10 @@ def side_by_side(work: Callable[[Item], Result], items: Sequence[Item]) -> list[
         return list(pool.map(work, items))
 
 
-def ahead(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+def prefetch(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """Yield ``work`` of every item; the next few are worked on in the meantime.
 
-    >>> list(ahead(abs, [-2, 1]))
+    >>> list(prefetch(abs, [-2, 1]))
     [2, 1]
     """
     threads = thread_limit()

@@ -10,9 +10,8 @@ if TYPE_CHECKING:
 
 SAMPLERS: Registry[type["Sampler"]] = Registry(
     {
-        "neighbour": "gsebo.loader.neighbor:NeighbourSampler",
-        "neighbor": "gsebo.loader.neighbor:NeighbourSampler",
-        "partition": "gsebo.loader.cluster:PartitionSampler",
+        "neighbor": "gsebo.loader.neighbor:NeighborSampler",
+        "cluster": "gsebo.loader.cluster:ClusterSampler",
     }
 )
 
@@ -20,8 +19,8 @@ SAMPLERS: Registry[type["Sampler"]] = Registry(
 def make_sampler(sampler: "str | Sampler") -> "Sampler":
     """Build a sampler by name; a sampler is returned as it is.
 
-    >>> make_sampler("neighbour")
-    NeighbourSampler(fanout=10)
+    >>> make_sampler("neighbor")
+    NeighborSampler(num_neighbors=10)
     """
     # Not at the top: the names are to be read without torch.
     from gsebo.loader.sampler import Sampler

@@ -32,11 +32,11 @@ from gsebo.methods.fitting import (
     PreparedGraph,
     loop_settings,
     make_task,
-    told_of,
+    over_given_graph,
     work_of,
 )
 from gsebo.methods.folder_fit import build, learnable
-from gsebo.methods.label_parts import LabelUse
+from gsebo.methods.folds import LabelUse
 from gsebo.methods.parameters import (
     CountOrZero,
     EvidenceNames,
@@ -87,7 +87,7 @@ class Amortised(GraphClassifier):
     """Edge strengths by one function of both ends, learned through training.
 
     What is known of an edge (how alike its nodes are, their degrees and common
-    neighbours, how far predictions agree) is turned into its weight by a small network,
+    neighbors, how far predictions agree) is turned into its weight by a small network,
     whose parameters follow the same hypergradient as :class:`~gsebo.GSEBO`'s strengths.
     What each edge has of its own beside it is shrunk, and every labelled node is judged
     by a network that never saw it. At the end fresh weights are trained on all of them,
@@ -119,7 +119,7 @@ class Amortised(GraphClassifier):
         residual: A number of its own for every edge, beside the function.
         shrinkage: Share of those numbers taken off after each outer step.
         scorer_decay: The same for the weights of the function.
-        candidates: So many nearest neighbours by features become edges that start near
+        candidates: So many nearest neighbors by features become edges that start near
             zero.
         direct_term: Include ∂F/∂φ at fixed weights.
         hypergradient: ``"reverse"``, ``"unrolled"``, ``"truncated"``, ``"implicit"``,
@@ -128,8 +128,8 @@ class Amortised(GraphClassifier):
         refit_epochs: For so many passes over the labelled nodes; on batches, of 10
             steps at most.
         batch_size: Train on batches of the graph, so large: nodes drawn around for
-            neighbours, nodes in all for partitions. ``None``: on the whole graph.
-        sampler: ``"neighbour"``, ``"partition"``, or a sampler.
+            neighbors, nodes in all for clusters. ``None``: on the whole graph.
+        sampler: ``"neighbor"``, ``"cluster"``, or a sampler.
         batches_per_step: How many batches make one step; processes share them.
         shard_strengths: Give each of several processes what a share of the edges has of
             its own instead of all of it.
@@ -156,7 +156,7 @@ class Amortised(GraphClassifier):
     refit: bool = True
     refit_epochs: Steps = 400
     batch_size: Count | None = None
-    sampler: SamplerName | Sampler = "neighbour"
+    sampler: SamplerName | Sampler = "neighbor"
     batches_per_step: Samples = 1
     shard_strengths: bool = False
 
@@ -180,13 +180,13 @@ class Amortised(GraphClassifier):
             renormalise=self.renormalise,
         )
 
-    def guess_network(self) -> NetworkChoices:
+    def features_network(self) -> NetworkChoices:
         """The network that knows features alone."""
         return NetworkChoices("mlp", self.hidden_channels, 2, self.dropout, None)
 
     def networks(self) -> list[NetworkChoices]:
         """The network, and the one that knows features alone."""
-        return [self.network(), self.guess_network()]
+        return [self.network(), self.features_network()]
 
     def train_on_folder(self, folder: GraphFolder, run: Run) -> Outcome:
         """Train on batches of a graph on disk."""
@@ -229,7 +229,9 @@ class Amortised(GraphClassifier):
                     outcome = refitted_outcome(prepared, candidate, fit, learned)
                 else:
                     outcome = outcome_of_networks(prepared, fit, learned)
-            outcomes.append(outcome if not self.candidates else told_of(given, outcome))
+            outcomes.append(
+                outcome if not self.candidates else over_given_graph(given, outcome)
+            )
         return outcomes
 
     def make_fit(

@@ -27,7 +27,7 @@ from gsebo.distributed.group import Group
 from gsebo.graph import Propagation
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.graph import Graph
-from gsebo.loader.neighbor import BoundNeighbours
+from gsebo.loader.neighbor import BoundNeighbors
 from gsebo.methods.base import Run
 from gsebo.methods.batched import batched_graph, numbers, whole_column
 from gsebo.methods.fitting import (
@@ -37,7 +37,7 @@ from gsebo.methods.fitting import (
     make_problem,
     work_of,
 )
-from gsebo.methods.label_parts import LabelParts, division_of, parts_of
+from gsebo.methods.folds import FoldNodes, division_of, fold_nodes
 from gsebo.model.layerwise import ChunkedGraph
 from gsebo.model.scorer import Scorer
 from gsebo.nn import Backbone
@@ -114,7 +114,7 @@ class AmortisedFit(ABC):
     source: TrainingGraph
     stop_nodes: Tensor
     labelled: Tensor
-    folds: LabelParts
+    folds: FoldNodes
     work: int = 0
     group: Group | None = None
 
@@ -212,7 +212,7 @@ class FullBatchFit(AmortisedFit):
         self.backbone, self.work = base.backbone, work_of(base)
         self._alone = make_problem(
             prepared,
-            method.guess_network(),
+            method.features_network(),
             Fixed(),
             outer_nodes=val,
             weight_decay=method.weight_decay,
@@ -221,7 +221,7 @@ class FullBatchFit(AmortisedFit):
         self.alone = self._alone.backbone
         labelled = (data.train_mask | data.val_mask).nonzero().squeeze(-1)
         self.labelled = labelled.to(prepared.device)
-        self.folds = parts_of(
+        self.folds = fold_nodes(
             data, method.label_use, method.num_folds, run.seed, prepared.device
         )
 
@@ -307,7 +307,7 @@ class MiniBatchFit(AmortisedFit):
         # where it falls on a whole graph. Else features alone need no edges.
         self._whole, sampler = _is_whole(graph, self.labelled.numpy()), graph.sampler
         if not self._whole:
-            sampler = BoundNeighbours(arrays, (), _ROWS, run.seed)
+            sampler = BoundNeighbors(arrays, (), _ROWS, run.seed)
         self._rows = replace(
             graph,
             sampler=sampler,
@@ -316,7 +316,7 @@ class MiniBatchFit(AmortisedFit):
             batches_per_step=1,
         )
 
-    def _divided(self, arrays: GraphArrays) -> LabelParts:
+    def _divided(self, arrays: GraphArrays) -> FoldNodes:
         """The labelled nodes by their use: no other node is looked at."""
         labelled, method = self.labelled.numpy(), self.method
         assert arrays.y is not None
@@ -327,11 +327,11 @@ class MiniBatchFit(AmortisedFit):
         )
         small = Graph(y=y, train_mask=train, val_mask=val)
         device = torch.device("cpu")
-        found = parts_of(
+        found = fold_nodes(
             small, method.label_use, method.num_folds, self.run.seed, device
         )
         inner, outer = ([self.labelled[nodes] for nodes in each] for each in found)
-        return LabelParts(inner, outer)
+        return FoldNodes(inner, outer)
 
     def train_features_only(self, nodes: Tensor) -> Tree:
         how = self._rows, nodes.numpy(), self.optimizer, self.method.refit_epochs

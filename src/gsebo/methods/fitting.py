@@ -388,7 +388,7 @@ def outcomes_of(
 
 
 @torch.no_grad()
-def told_of(prepared: PreparedGraph, outcome: Outcome) -> Outcome:
+def over_given_graph(prepared: PreparedGraph, outcome: Outcome) -> Outcome:
     """Lay what was trained on other edges of the same nodes over the user's graph."""
     model = outcome.model
     graph, strengths = model.held

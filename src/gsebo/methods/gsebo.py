@@ -112,9 +112,9 @@ class GSEBO(GraphClassifier):
         select_by: Keep the step with the best validation ``"loss"`` or ``"accuracy"``
             (``"first_accuracy"``: of equal ones the first), or the ``"last"``.
         batch_size: Train on batches of the graph, so large: nodes drawn around for
-            neighbours, nodes in all for partitions. ``None``: on the whole graph.
-        sampler: ``"neighbour"``: some neighbours of the nodes drawn around, and theirs;
-            ``"partition"``: clusters of the graph; or a sampler.
+            neighbors, nodes in all for clusters. ``None``: on the whole graph.
+        sampler: ``"neighbor"``: some neighbors of the nodes drawn around, and theirs;
+            ``"cluster"``: clusters of the graph; or a sampler.
         batches_per_step: How many batches make one step; processes share them.
         shard_strengths: Give each of several processes the strengths of a share of the
             edges instead of all of them.
@@ -137,7 +137,7 @@ class GSEBO(GraphClassifier):
     stop_on: StopOn = "val"
     select_by: SelectBy = "loss"
     batch_size: Count | None = None
-    sampler: SamplerName | Sampler = "neighbour"
+    sampler: SamplerName | Sampler = "neighbor"
     batches_per_step: Samples = 1
     shard_strengths: bool = False
 

@@ -179,7 +179,7 @@ METHODS: dict[str, MethodInfo] = {
     ),
     "neuralsparse": MethodInfo(
         "gsebo.methods.baselines.neuralsparse:NeuralSparse",
-        "the k best neighbours of each node, by a network on the features",
+        "the k best neighbors of each node, by a network on the features",
         "Robust Graph Representation Learning via Neural Sparsification",
         cost="O(32 edges) memory; sorts the edges in every step",
     ),
@@ -215,7 +215,7 @@ METHODS: dict[str, MethodInfo] = {
     ),
     "vgcn": MethodInfo(
         "gsebo.methods.baselines.vgcn:VGCN",
-        "a distribution over graphs, from the given graph or nearest neighbours",
+        "a distribution over graphs, from the given graph or nearest neighbors",
         "Variational Inference for Graph Convolutional Networks in the Absence of "
         "Graph Data and Adversarial Settings",
         cost="O(samples x nodes^2) memory and time per step",

@@ -353,7 +353,7 @@ def _scorer_from(
             f"{escaped(parts.where)} is said to score new edges with "
             f"{type(estimator).__name__}; expected Amortised, which alone does."
         )
-    features_only = partial(_stored_network, estimator.guess_network(), facts, parts)
+    features_only = partial(_stored_network, estimator.features_network(), facts, parts)
     return Scorer.from_state(
         facts, parts, network, estimator.make_structure(), features_only
     )

@@ -20,7 +20,7 @@ from gsebo.methods.fitting import (
     make_task,
     outcomes_of,
     outer_and_stopping_nodes,
-    told_of,
+    over_given_graph,
     work_of,
 )
 from gsebo.methods.parameters import (
@@ -100,7 +100,7 @@ def train_on_fixed_structure(
     outcomes = outcomes_of(ground, problems, progresses)
     if ground is prepared and strengths is None:
         return outcomes
-    return [told_of(prepared, outcome) for outcome in outcomes]
+    return [over_given_graph(prepared, outcome) for outcome in outcomes]
 
 
 def train_jointly(

@@ -41,16 +41,16 @@ BACKBONES: dict[str, BackboneInfo] = {
         "gsebo.nn.gcn:GCN", "graph convolutions", "Kipf and Welling, ICLR 2017"
     ),
     "gat": BackboneInfo(
-        "gsebo.nn.gat:GAT", "attention over neighbours", "Veličković et al., ICLR 2018"
+        "gsebo.nn.gat:GAT", "attention over neighbors", "Veličković et al., ICLR 2018"
     ),
     "sage": BackboneInfo(
         "gsebo.nn.sage:SAGE",
-        "mean of the neighbours beside the node itself",
+        "mean of the neighbors beside the node itself",
         "Hamilton et al., NeurIPS 2017",
     ),
     "sage-gcn": BackboneInfo(
         "gsebo.nn.sage:SAGE",
-        "mean of the neighbours and the node itself",
+        "mean of the neighbors and the node itself",
         "Hamilton et al., NeurIPS 2017",
         {"aggregator": "gcn"},
     ),

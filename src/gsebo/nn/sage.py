@@ -13,8 +13,8 @@ class SAGE(LayeredBackbone):
     """GraphSAGE: its vanilla strengths are 1 / d_i.
 
     Args:
-        aggregator: ``"mean"``: mean of the neighbours, with a weight matrix of its own
-            for the node; ``"gcn"``: mean of the neighbours and the node.
+        aggregator: ``"mean"``: mean of the neighbors, with a weight matrix of its own
+            for the node; ``"gcn"``: mean of the neighbors and the node.
         input_dropout: Whether there is dropout before the first layer too.
     """
 

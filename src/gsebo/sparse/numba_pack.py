@@ -386,7 +386,7 @@ def exponential(builder, x):
     bits = ir.IntType(kind.size)
     if packed:
         bits = ir.VectorType(bits, x.type.count)
-    # At this size neighbouring numbers are 1 apart: a sum with it is rounded to a whole
+    # At this size neighboring numbers are 1 apart: a sum with it is rounded to a whole
     # number, which is read off its last bits. No cast, as NaN must not meet one.
     shift = constant(x.type, 1.5 * 2.0**kind.fraction)
     shifted = fused(builder, x, constant(x.type, 1 / math.log(2)), shift)

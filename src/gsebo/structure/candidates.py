@@ -19,7 +19,7 @@ _CHUNK = 1 << 24
 
 
 @torch.no_grad()
-def nearest_neighbours(features: Tensor | SparseFeatures, k: int) -> Tensor:
+def nearest_neighbors(features: Tensor | SparseFeatures, k: int) -> Tensor:
     """Find the ``k`` other nodes whose features point most nearly the same way.
 
     Of equally similar nodes those with smaller numbers are taken. A node without
@@ -86,7 +86,7 @@ def candidate_edges(
 
     Args:
         features: One row for each node, ``[nodes, channels]``.
-        k: Number of neighbours of a node.
+        k: Number of neighbors of a node.
         graph: Its edges, each in its own direction, are left out.
 
     Returns:
@@ -107,7 +107,7 @@ def candidate_edges(
     """
     size = graph.num_nodes
     exact = size <= _EXACT_NODES
-    pairs = nearest_neighbours(features, k) if exact else _searched(features, k)
+    pairs = nearest_neighbors(features, k) if exact else _searched(features, k)
     source, target = pairs
     pattern = Pattern.from_positions(target, source, size)
     alike = entry_products(features, pattern) > 0
@@ -144,7 +144,7 @@ def _as_rows(features: Tensor | SparseFeatures) -> csr_matrix | NDArray[np.float
 
 
 def _search(rows: csr_matrix | NDArray[np.float32], number: int) -> NDArray[np.integer]:
-    """Neighbours of each row, nearest first, -1 where too few were found."""
+    """Neighbors of each row, nearest first, -1 where too few were found."""
     try:
         # Slow to import, and not needed for small graphs.
         from pynndescent import NNDescent
@@ -155,7 +155,7 @@ def _search(rows: csr_matrix | NDArray[np.float32], number: int) -> NDArray[np.i
             f"(pip install pynndescent), or at most {_EXACT_NODES} nodes."
         ) from missing
     with warnings.catch_warnings():
-        # Fewer neighbours mean fewer candidates, and nothing else.
+        # Fewer neighbors mean fewer candidates, and nothing else.
         warnings.filterwarnings("ignore", "Failed to correctly find n_neighbors")
         index = NNDescent(
             rows,

@@ -5,8 +5,8 @@ For an edge from j to i, with the degrees d of the given graph,
     cosine      of the features x_i and x_j
     rarity      cosine of the same with rare features weighed more
     d_i, d_j    logarithms of the degrees
-    common      logarithm of the number of common neighbours
-    allocation  sum of 1 / d_k over the common neighbours k
+    common      logarithm of the number of common neighbors
+    allocation  sum of 1 / d_k over the common neighbors k
 
 Random false edges rarely close a triangle, and join texts that share only common words.
 Each column is a function of a :class:`SeenEdges`: all edges of a graph that is laid out
@@ -232,7 +232,7 @@ class SeenEdges(ABC):
 
     @cached_property
     @abstractmethod
-    def common_neighbours(self) -> tuple[Tensor, Tensor]:
+    def common_neighbors(self) -> tuple[Tensor, Tensor]:
         """How many senders both ends have, and the sum of 1 / their degree."""
 
 
@@ -248,7 +248,7 @@ class WholeGraphEdges(SeenEdges):
         return self.given.row_counts.to(self.features.dtype)
 
     @cached_property
-    def common_neighbours(self) -> tuple[Tensor, Tensor]:
+    def common_neighbors(self) -> tuple[Tensor, Tensor]:
         indptr, columns, _ = self.given.to("cpu").arrays
         found = torch.empty(2, self.source.numel(), dtype=self.features.dtype)
         ends = (end.cpu().numpy() for end in (self.target, self.source))
@@ -271,10 +271,10 @@ class PartOfGraphEdges(SeenEdges):
         return found.to(self.features.device, self.features.dtype)
 
     @cached_property
-    def common_neighbours(self) -> tuple[Tensor, Tensor]:
+    def common_neighbors(self) -> tuple[Tensor, Tensor]:
         nodes = self.nodes.cpu()
         ends = torch.stack([nodes[self.source.cpu()], nodes[self.target.cpu()]])
-        count, share = _common_neighbours(self.arrays, ends, self.features.dtype)
+        count, share = _common_neighbors(self.arrays, ends, self.features.dtype)
         return count.to(self.features.device), share.to(self.features.device)
 
 
@@ -292,9 +292,9 @@ EVIDENCE: dict[str, Callable[[SeenEdges], Tensor]] = {
     "rarity": _rarity,
     "target_degree": lambda edges: edges.degree.log1p()[edges.target],
     "source_degree": lambda edges: edges.degree.log1p()[edges.source],
-    # In a directed graph, those who send to both ends are common neighbours.
-    "common": lambda edges: edges.common_neighbours[0].log1p(),
-    "allocation": lambda edges: edges.common_neighbours[1],
+    # In a directed graph, those who send to both ends are common neighbors.
+    "common": lambda edges: edges.common_neighbors[0].log1p(),
+    "allocation": lambda edges: edges.common_neighbors[1],
 }
 """Columns of evidence by name: from edges to a number for each, ``[edges]``."""
 
@@ -327,7 +327,7 @@ def evidence_columns(names: str) -> tuple[str, ...]:
     return _OURS if names == "all" else names_among("evidence", names, EVIDENCE)
 
 
-def _common_neighbours(
+def _common_neighbors(
     arrays: GraphArrays, ends: Tensor, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     """How many senders both ends have, and the sum of 1 / their degree."""

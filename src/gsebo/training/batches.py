@@ -30,8 +30,8 @@ from gsebo.distributed.group import Group, share
 from gsebo.distributed.tables import Entries, EntryTable
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.mapped import gather_rows
-from gsebo.loader.batch import Batch, Part
-from gsebo.loader.prefetch import ahead, side_by_side
+from gsebo.loader.batch import Batch, Subgraph
+from gsebo.loader.prefetch import map_in_threads, prefetch
 from gsebo.loader.sampler import BoundSampler
 from gsebo.nn.base import Backbone
 from gsebo.sparse import Pattern
@@ -62,7 +62,7 @@ _LONGEST_EPOCH = 10
 class Covering(NamedTuple):
     """A batch that covers some nodes; ``ids``: its entries with an own number."""
 
-    part: Part
+    part: Subgraph
     ids: Tensor
     problem: NodeClassification
 
@@ -84,7 +84,7 @@ class BatchedGraph:
     device: torch.device
     batches_per_step: int
     group: Group
-    _whole: dict[tuple[int, bytes], Part] = field(
+    _whole: dict[tuple[int, bytes], Subgraph] = field(
         default_factory=dict, init=False, repr=False
     )
 
@@ -100,7 +100,7 @@ class BatchedGraph:
         first = _OUTER + number * rounds
         draws = [(inner_nodes, step) for step in steps]
         draws += [(outer_nodes, step) for step in range(first, first + rounds)]
-        parts = side_by_side(lambda draw: self._parts(*draw), draws)
+        parts = map_in_threads(lambda draw: self._parts(*draw), draws)
         inner, outer = parts[: len(steps)], parts[len(steps) :]
         return Plan(self, inner, outer, steps.start, len(outer_nodes))
 
@@ -118,9 +118,9 @@ class BatchedGraph:
             self.arrays.release()
             return found
 
-        return ahead(covering, self.sampler.cover(nodes))
+        return prefetch(covering, self.sampler.cover(nodes))
 
-    def _parts(self, nodes: Nodes, step: int) -> list[Part]:
+    def _parts(self, nodes: Nodes, step: int) -> list[Subgraph]:
         first = step * self.batches_per_step
         drawn = [
             self._part(self.sampler.batch(nodes, first + place), place)
@@ -130,28 +130,28 @@ class BatchedGraph:
         self.arrays.release()
         return drawn
 
-    def _part(self, batch: Batch, place: int = 0) -> Part:
+    def _part(self, batch: Batch, place: int = 0) -> Subgraph:
         if batch.nodes.numel() < self.arrays.num_nodes:
-            return Part.of(batch, self.arrays, self.backbone, self.device, place)
+            return Subgraph.of(batch, self.arrays, self.backbone, self.device, place)
         # Whoever draws the whole graph draws it every time.
         key = place, batch.seeds.numpy().tobytes()
         if key not in self._whole:
-            part = Part.of(batch, self.arrays, self.backbone, self.device, place)
+            part = Subgraph.of(batch, self.arrays, self.backbone, self.device, place)
             # Whichever thread is first: all have to get the same one.
             self._whole.setdefault(key, part)
         return self._whole[key]
 
-    def own_entries(self, part: Part) -> Tensor:
+    def own_entries(self, part: Subgraph) -> Tensor:
         """Numbers of the entries of a batch that have something of their own."""
         if self.structure.own is None:
             return part.entries[:0]
         return part.entries if self.structure.loops else self._edges(part)
 
-    def _edges(self, part: Part) -> Tensor:
+    def _edges(self, part: Subgraph) -> Tensor:
         return part.entries[: part.graph.num_edges]
 
     def problem(
-        self, part: Part, ids: Tensor, *, used_again: bool = False
+        self, part: Subgraph, ids: Tensor, *, used_again: bool = False
     ) -> NodeClassification:
         """The losses of a batch, whose seeds are inner and outer nodes.
 
@@ -225,8 +225,8 @@ class Plan:
     def __init__(
         self,
         graph: BatchedGraph,
-        inner: Sequence[Sequence[Part]],
-        outer: Sequence[Sequence[Part]],
+        inner: Sequence[Sequence[Subgraph]],
+        outer: Sequence[Sequence[Subgraph]],
         first_step: int,
         num_outer_nodes: int,
     ) -> None:
@@ -240,7 +240,7 @@ class Plan:
         none = torch.empty(0, dtype=torch.int64)
         self.ids = torch.unique(torch.cat([none, *entries]))
         # A batch that comes again is one problem, whose derivatives add up.
-        problems = side_by_side(self._problem_of, parts)
+        problems = map_in_threads(self._problem_of, parts)
         self._problems = dict(zip(map(id, parts), problems, strict=True))
 
     def problem(self, state_of: StateOf | None = None) -> StepProblem:
@@ -268,7 +268,7 @@ class Plan:
         ]
         return StepProblem(inner, self._first_step, outer, group)
 
-    def _problem_of(self, part: Part) -> NodeClassification:
+    def _problem_of(self, part: Subgraph) -> NodeClassification:
         whole = part.nodes.numel() == self._graph.arrays.num_nodes
         problem = self._graph.problem(part, self.ids, used_again=whole)
         # Evidence reads the neighbors of both ends.
@@ -467,7 +467,7 @@ def train_fresh(
     def plan_of(step: int) -> Plan:
         return graph.plan(nodes, none, number=0, steps=range(step, step + 1))
 
-    for step, plan in enumerate(ahead(plan_of, steps)):
+    for step, plan in enumerate(prefetch(plan_of, steps)):
         outer = {**(shared or {}), **graph.own_of(table, plan.ids)}
         at = iterate.weights, outer
         problem = plan.problem(state_at and partial(_seen, state_at, at))

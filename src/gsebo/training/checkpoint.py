@@ -21,7 +21,13 @@ from msgspec import Meta
 from torch import Tensor
 
 from gsebo.bilevel import Iterate, State, Tree
-from gsebo.distributed.group import Alone, Content, Group, agreed, told_by_first
+from gsebo.distributed.group import (
+    Alone,
+    Content,
+    Group,
+    broadcast_content,
+    decided_by_first,
+)
 from gsebo.distributed.tables import (
     EntryTable,
     check_table,
@@ -223,7 +229,7 @@ class Checkpoint:
         of the state before the first step, whose table is filled. The first process
         reads for all.
         """
-        found = told_by_first(
+        found = broadcast_content(
             group or Alone(), partial(self._whole, fingerprint, start)
         )
         if found is None:
@@ -307,7 +313,7 @@ class Checkpoint:
         """Write the progress if it is due, which the first process decides."""
         group = group or Alone()
         is_due = time.monotonic() - self._last >= self.every_seconds
-        if not (force or agreed(group, is_due)):
+        if not (force or decided_by_first(group, is_due)):
             return
         # The checkpoint must never name a table that is not there as a whole.
         names = None if progress.table is None else self._beside().save(progress)

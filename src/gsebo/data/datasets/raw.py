@@ -3,7 +3,7 @@
 The citation graphs of Planetoid (Yang et al., 2016), files ``ind.NAME.*``: ``y`` has
 labels of the training nodes, ``allx``, ``ally`` features and one-hot labels of all
 but the test nodes, ``tx``, ``ty`` of the test nodes in the order of ``test.index``;
-``graph`` is a dictionary of neighbours. Terrorist attacks joined when they happened at
+``graph`` is a dictionary of neighbors. Terrorist attacks joined when they happened at
 one place (LINQS, Zhao et al., 2006): no split is published; the masks are per class, in
 file order, as in the public code that uses this graph. Airports of the USA joined by
 flights (Ribeiro et al., struc2vec, 2017): nodes are numbered by first appearance in the
@@ -135,12 +135,12 @@ _NUM_VALIDATION = 500
 
 def convert_planetoid(files: Mapping[str, bytes], name: str) -> Graph:
     """Make the graph called ``name`` from its raw files, public split included."""
-    allx, ally, tx, ty, neighbours, y = (
+    allx, ally, tx, ty, neighbors, y = (
         read_pickle(files[f"ind.{name}.{key}"])
         for key in ("allx", "ally", "tx", "ty", "graph", "y")
     )
     index = files[f"ind.{name}.test.index"]
-    return assemble(allx, ally, tx, ty, neighbours, index, len(y))
+    return assemble(allx, ally, tx, ty, neighbors, index, len(y))
 
 
 def assemble(
@@ -148,7 +148,7 @@ def assemble(
     ally: NDArray[Any],
     tx: csr_matrix,
     ty: NDArray[Any],
-    neighbours: Mapping[int, Sequence[int]],
+    neighbors: Mapping[int, Sequence[int]],
     index: bytes,
     num_train: int,
 ) -> Graph:
@@ -168,9 +168,9 @@ def assemble(
     features = vstack([allx, tx, padding]).tocsr()[row_of_node]
     no_label = np.zeros((1, ally.shape[1]), dtype=ally.dtype)
     labels = np.concatenate([ally, ty, no_label])[row_of_node].argmax(axis=1)
-    counts = [len(listed) for listed in neighbours.values()]
-    source = np.repeat(np.fromiter(neighbours, dtype=np.int64), counts)
-    target = np.concatenate([np.asarray(t, np.int64) for t in neighbours.values()])
+    counts = [len(listed) for listed in neighbors.values()]
+    source = np.repeat(np.fromiter(neighbors, dtype=np.int64), counts)
+    target = np.concatenate([np.asarray(t, np.int64) for t in neighbors.values()])
     node = np.arange(num_nodes)
     val = (node >= num_train) & (node < num_train + _NUM_VALIDATION)
     return Graph(

@@ -159,7 +159,7 @@ DATASETS: dict[str, DatasetInfo] = {
         ),
         DatasetInfo(
             "minesweeper",
-            "cells of a drawn board of 100 by 100, neighbours, mine or not",
+            "cells of a drawn board of 100 by 100, neighbors, mine or not",
             *(10000, 39402, 7, 2),
             licence="MIT",
             source=_HETEROPHILOUS_SOURCE,

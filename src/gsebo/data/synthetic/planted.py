@@ -46,7 +46,7 @@ def generate_graph(
     Args:
         num_nodes: Number of nodes.
         num_classes: Number of classes, all of the same size up to one node.
-        average_degree: Mean number of neighbours.
+        average_degree: Mean number of neighbors.
         power_law_exponent: Exponent of the distribution of the weights, above 2.
         homophily: Share of the edges that join nodes of one class.
         num_features: Number of features.

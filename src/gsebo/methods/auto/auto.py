@@ -19,7 +19,7 @@ from gsebo.methods.auto.search import (
 from gsebo.methods.base import Run
 from gsebo.methods.controls import TrainVal
 from gsebo.methods.fitting import Choice, Outcome, Tried
-from gsebo.methods.label_parts import deal
+from gsebo.methods.folds import stratified_folds
 from gsebo.methods.parameters import NumFolds, Steps, Width, plain_parameters
 from gsebo.methods.schedule import EpochClassifier
 from gsebo.names import own_name
@@ -127,7 +127,7 @@ class Auto(EpochClassifier):
 
     def _train_one(self, data: Graph, run: Run) -> Outcome:
         shared = self._shared(str(run.device), run.seed)
-        folds = deal(data, self.num_folds, run.seed)
+        folds = stratified_folds(data, self.num_folds, run.seed)
         search = Search(shared, data, folds, run, by_loss=self.select_by == "loss")
         tried = self._choose(data, search) if folds else self._without_evidence(data)
         chosen = next(each for each in tried if each.chosen)

@@ -8,11 +8,11 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from gsebo.methods.label_parts import Fold
+from gsebo.methods.folds import Fold
 
 # Evaluations on both sides over which an accuracy is averaged before the best is taken:
 # one alone is best by chance.
-_NEIGHBOURS = 2
+_NEIGHBORS = 2
 # Standard errors of the best accuracy within which others are nearly as good.
 _NEARLY = 0.5
 # Standard errors behind the leader at which a configuration is given up.
@@ -105,13 +105,13 @@ class HeldOutScore:
 
 
 def _smooth(values: Tensor) -> Tensor:
-    """Mean over each value and its neighbours; beyond the ends there are more of them.
+    """Mean over each value and its neighbors; beyond the ends there are more of them.
 
     A shorter window there would make the first value as good as those that follow it.
     """
-    first, last = values[:1].expand(_NEIGHBOURS), values[-1:].expand(_NEIGHBOURS)
+    first, last = values[:1].expand(_NEIGHBORS), values[-1:].expand(_NEIGHBORS)
     padded = torch.cat([first, values, last])
-    return padded.unfold(0, 2 * _NEIGHBOURS + 1, 1).mean(-1)
+    return padded.unfold(0, 2 * _NEIGHBORS + 1, 1).mean(-1)
 
 
 class Configuration(NamedTuple):

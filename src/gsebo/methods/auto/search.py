@@ -21,7 +21,7 @@ from gsebo.methods.auto.elimination import (
 )
 from gsebo.methods.base import GraphClassifier, Run
 from gsebo.methods.fitting import Outcome
-from gsebo.methods.label_parts import Fold
+from gsebo.methods.folds import Fold
 from gsebo.methods.schedule import EpochClassifier
 from gsebo.names import own_name
 from gsebo.training import Checkpoint, StepRecord

@@ -38,7 +38,7 @@ _GRAPH_SITE, _PREDICTOR_SITE = 1000, 1001
 # Dense matrices that are held at the peak of a step, measured.
 _MATRICES, _MATRICES_PER_HEAD = 14, 12
 # To these an edge of weight 0 can be the same as no edge. A network from elsewhere
-# counts its neighbours itself, whatever their weights.
+# counts its neighbors itself, whatever their weights.
 _LEAVE_OUT = (GCN, SAGE, JKNet, GAT, MLP)
 
 

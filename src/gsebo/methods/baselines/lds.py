@@ -36,7 +36,7 @@ from gsebo.methods.fitting import (
 )
 from gsebo.methods.parameters import Rate, Samples, Steps
 from gsebo.sparse import Noise, uniform
-from gsebo.structure.candidates import nearest_neighbours
+from gsebo.structure.candidates import nearest_neighbors
 from gsebo.training import Member, Task
 from gsebo.training.history import Advance, Progress, SelectBy
 from gsebo.training.loop import run_loop
@@ -72,7 +72,7 @@ class LDS(GraphClassifier):
         test_samples: Graphs that predictions are averaged over.
         prior: Probabilities start at the given ``"graph"`` or at the ``"knn"`` graph of
             the features, which leaves the given one out.
-        num_neighbours: Neighbours of each node in the ``"knn"`` graph, by cosine.
+        num_neighbors: Neighbors of each node in the ``"knn"`` graph, by cosine.
         max_episodes: Number of episodes at most.
         patience: Episodes without a better one before stopping.
         stop_on: ``"holdout"``: a random half of the validation nodes serves the outer
@@ -91,7 +91,7 @@ class LDS(GraphClassifier):
     outer_decay: Rate = 1e-3
     test_samples: Samples = 16
     prior: Literal["graph", "knn"] = "graph"
-    num_neighbours: Count = 10
+    num_neighbors: Count = 10
     max_episodes: Steps = 100
     patience: Count = 20
     stop_on: StopOn = "holdout"
@@ -244,7 +244,7 @@ class LDSProblem(BaselineProblem[LDS]):
         """Certainty about the edges of the prior, and that there are no others."""
         edges = self.task.graph.graph.edge_index
         if self.method.prior == "knn":
-            edges = nearest_neighbours(self.task.features, self.method.num_neighbours)
+            edges = nearest_neighbors(self.task.features, self.method.num_neighbors)
         return {_PROBABILITY: self._graphs.certain(edges, self.task.dtype)}
 
     def fresh_weights(self, episode: int) -> Tree:

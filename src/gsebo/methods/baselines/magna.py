@@ -53,7 +53,7 @@ _FIRST_SITE = 1_000_000
 
 @final
 class DiffusionAttention(nn.Module):
-    """Attention to the best neighbours, diffused: the propagation of a block.
+    """Attention to the best neighbors, diffused: the propagation of a block.
 
         e_ij = LeakyReLU(a_target · tanh f_i + a_source · tanh f_j),
         A_ij = softmax_j(e_ij, the top k of each i) s_ij,
@@ -288,7 +288,7 @@ class MAGNANet(SizedBackbone):
         teleport: How much of a block's messages returns at each hop (alpha).
         top_k: Entries of each node and head that get attention.
         attention_dropout: Rate of dropout on the attention, drawn anew at each hop.
-        edge_dropout: Probability of a pair of neighbours to be left out of a training
+        edge_dropout: Probability of a pair of neighbors to be left out of a training
             step; half of the published 0.1, which the authors' code halves.
         feed_forward_dropout: Rate of dropout inside of the feed-forward networks.
     """

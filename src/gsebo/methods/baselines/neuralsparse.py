@@ -1,6 +1,6 @@
-"""NeuralSparse: each node keeps a few neighbours, chosen by a learned score.
+"""NeuralSparse: each node keeps a few neighbors, chosen by a learned score.
 
-Of the neighbours j of node i, with features x and Gumbel noise g,
+Of the neighbors j of node i, with features x and Gumbel noise g,
 
     z_ij = v · ReLU(U_target x_i + U_source x_j + b),
     p_ij = softmax_j((z_ij + g_ij) / temperature),
@@ -42,22 +42,22 @@ _DECAY, _REFRESHED_EVERY, _COLDEST = 1e-3, 50, 0.05
 @final
 @dataclass(kw_only=True, eq=False, repr=False)
 class NeuralSparse(JointBaseline):
-    """Each node keeps its k best neighbours (Zheng et al., ICML 2020).
+    """Each node keeps its k best neighbors (Zheng et al., ICML 2020).
 
     A network scores every edge by the features at its ends. Of the softmax of the
-    scores over the neighbours of a node, with Gumbel noise and a temperature that falls
+    scores over the neighbors of a node, with Gumbel noise and a temperature that falls
     while training, the k largest are the weights of the edges, the others are dropped.
     Scores and backbone are trained together on the training loss.
 
     Args:
-        num_neighbours: k.
+        num_neighbors: k.
         scorer_channels: Width of the hidden layer of the scoring network.
         structure_lr: Learning rate of the scoring network.
         compat: Keep the Gumbel noise in predictions, as the public ports do by
             mistake. It is drawn once for the fit.
     """
 
-    num_neighbours: Count = 5
+    num_neighbors: Count = 5
     scorer_channels: SideWidth = 32
     structure_lr: Rate = 0.001
     compat: bool = False
@@ -90,10 +90,10 @@ def row_top(pattern: Pattern, values: Tensor, count: int) -> Tensor:
 
 
 @final
-class NeighbourScorer(nn.Module):
+class NeighborScorer(nn.Module):
     """The scores z of all edges, from the features at their two ends.
 
-    The last layer has no bias: it would shift all neighbours of a node alike, which a
+    The last layer has no bias: it would shift all neighbors of a node alike, which a
     softmax does not see.
     """
 
@@ -116,15 +116,15 @@ class NeighbourScorer(nn.Module):
 
 
 def sparsified(
-    pattern: Pattern, scores: Tensor, temperature: Tensor | float, num_neighbours: int
+    pattern: Pattern, scores: Tensor, temperature: Tensor | float, num_neighbors: int
 ) -> tuple[Tensor, Tensor]:
-    """Choose at most k neighbours of every node by z (+ g), and weigh them.
+    """Choose at most k neighbors of every node by z (+ g), and weigh them.
 
     Returns which entries are chosen, bool ``[entries]``, and the weights of those,
     ``[chosen entries]``. The pattern has no self-loops.
     """
     share = edge_softmax(pattern, scores / temperature)
-    chosen = row_top(pattern, share, num_neighbours)
+    chosen = row_top(pattern, share, num_neighbors)
     return chosen, share[chosen]
 
 
@@ -147,7 +147,7 @@ def temperature_at(step: int) -> float:
 
 @final
 class NeuralSparseProblem(BaselineProblem[NeuralSparse]):
-    """Training loss on the chosen neighbours.
+    """Training loss on the chosen neighbors.
 
     The temperature of the last step is remembered, because predictions use it too.
     """
@@ -157,7 +157,7 @@ class NeuralSparseProblem(BaselineProblem[NeuralSparse]):
         given, device = task.graph.graph, task.device
         self._edges = Topology.of(given, self_loops=False, device=device).pattern
         sizes = task.features.shape[1], method.scorer_channels
-        self._scorer = new_network(task, _SITE, NeighbourScorer, *sizes)
+        self._scorer = new_network(task, _SITE, NeighborScorer, *sizes)
 
     def initial_outer(self) -> Tree:
         start = torch.tensor([temperature_at(0)]).to(self.task.device, self.task.dtype)
@@ -171,15 +171,15 @@ class NeuralSparseProblem(BaselineProblem[NeuralSparse]):
     def chosen(
         self, outer: Tree, temperature: Tensor | float, noise: Noise | None
     ) -> Propagation:
-        """The chosen neighbours with their weights, normalised."""
+        """The chosen neighbors with their weights, normalised."""
         scorer = {name: leaf for name, leaf in outer.items() if name != _TEMPERATURE}
         inputs = (self.task.features, self._edges)
         scores: Tensor = functional_call(self._scorer, scorer, inputs)
         if noise is not None:
             scores = scores + gumbel_noise(scores.numel(), noise, _SITE, scores)
-        count = self.method.num_neighbours
+        count = self.method.num_neighbors
         kept, weights = sparsified(self._edges, scores, temperature, count)
-        # A node does not compete with its neighbours: its loop always weighs one.
+        # A node does not compete with its neighbors: its loop always weighs one.
         loops = weights.new_ones(self.task.graph.num_loops)
         kept, weights = torch.cat([kept, loops.bool()]), torch.cat([weights, loops])
         # Others are taken out, not given a weight of 0: attention would still see them.

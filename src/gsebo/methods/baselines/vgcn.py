@@ -32,7 +32,7 @@ from gsebo.methods.fitting import Outcome
 from gsebo.methods.parameters import Rate, Samples, Steps
 from gsebo.methods.schedule import EpochClassifier
 from gsebo.sparse import Noise, uniform
-from gsebo.structure.candidates import nearest_neighbours
+from gsebo.structure.candidates import nearest_neighbors
 from gsebo.training import Member, Task
 
 _SITE, _TEST_SITE = 1000, 1001
@@ -61,20 +61,20 @@ class VGCN(EpochClassifier):
 
     Args:
         prior: Where the prior expects edges: in the given ``"graph"``, or between
-            nearest neighbours by the cosine of the features (``"knn"``), in which case
+            nearest neighbors by the cosine of the features (``"knn"``), in which case
             the given graph is not used at all.
         edge_prior: Prior probability of those edges; ``None`` is 0.99 for ``"graph"``
             and 0.5 for ``"knn"``. (On graphs with adversarial edges the authors took
             0.25 with ``posterior_temperature`` 0.5 and ``beta`` 0.01.)
         other_prior: Prior probability of an edge between any other two nodes.
-        num_neighbours: Neighbours of each node in the ``"knn"`` prior.
+        num_neighbors: Neighbors of each node in the ``"knn"`` prior.
         prior_temperature: Of the relaxed prior.
         posterior_temperature: Of the relaxed graphs that are drawn.
         beta: β.
         samples: Graphs drawn in each training step.
         test_samples: Graphs that predictions are averaged over.
         compat: Do as the authors' code: half of the validation nodes are trained on,
-            and of the nearest neighbours of a node only those before it count.
+            and of the nearest neighbors of a node only those before it count.
     """
 
     supported_backbones: ClassVar[tuple[str, ...]] = ("gcn",)
@@ -86,7 +86,7 @@ class VGCN(EpochClassifier):
     prior: Literal["graph", "knn"] = "graph"
     edge_prior: _Probability | None = None
     other_prior: _Probability = 1e-5
-    num_neighbours: Count = 10
+    num_neighbors: Count = 10
     prior_temperature: _Temperature = 0.1
     posterior_temperature: _Temperature = 0.1
     beta: Rate = 1.0
@@ -116,7 +116,7 @@ class VGCN(EpochClassifier):
         """Lay the prior over the pairs of a graph."""
         edges = task.graph.graph.edge_index
         if self.prior == "knn":
-            edges = nearest_neighbours(task.features, self.num_neighbours)
+            edges = nearest_neighbors(task.features, self.num_neighbors)
             if self.compat:
                 edges = edges[:, edges[0] < edges[1]]
         inside = self.edge_prior or _EDGE_PRIOR[self.prior]

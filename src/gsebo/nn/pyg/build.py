@@ -89,7 +89,7 @@ def _convolution(
             f"{conv.__name__} takes no in_channels and out_channels and cannot be "
             "stacked; expected a module that uses it."
         )
-    # An EdgeConv sees the node and the difference to its neighbour.
+    # An EdgeConv sees the node and the difference to its neighbor.
     width = 2 * in_channels if issubclass(conv, pyg.EdgeConv) else in_channels
     network = nn.Sequential(
         nn.Linear(width, out_channels), nn.ReLU(), nn.Linear(out_channels, out_channels)

@@ -58,7 +58,7 @@ def trial_list(evidence: Evidence) -> list[CellTrials]:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Write numbers, neighbours together.
+    """Write numbers, neighbors together.
 
     >>> ranges([0, 1, 2, 5, 7, 8])
     '0-2, 5, 7-8'

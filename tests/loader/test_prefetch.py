@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gsebo.data.formats.folder import write_folder
-from gsebo.loader.prefetch import ahead, side_by_side
+from gsebo.loader.prefetch import map_in_threads, prefetch
 from gsebo.methods import GraphClassifier
 from gsebo.sparse.numba_compile import kernel_threads, thread_limit
 from methods.batch_examples import amortised_on_batches, gsebo_on_batches, losses
@@ -19,7 +19,9 @@ several = pytest.mark.skipif(
     numba.config.NUMBA_NUM_THREADS < 2, reason="numba was started with one thread"
 )
 in_threads = pytest.mark.parametrize(
-    "run", [side_by_side, lambda *given: list(ahead(*given))], ids=["all", "ahead"]
+    "run",
+    [map_in_threads, lambda *given: list(prefetch(*given))],
+    ids=["all", "prefetch"],
 )
 Run = Callable[..., list[Any]]
 
@@ -76,7 +78,7 @@ def test_whoever_stops_listening_ends_the_work() -> None:
         made.append(number)
         return number
 
-    for number in ahead(work, range(1000)):
+    for number in prefetch(work, range(1000)):
         if number == 3:
             break
     assert len(made) < 20
@@ -86,7 +88,7 @@ def test_whoever_stops_listening_ends_the_work() -> None:
 @pytest.mark.exact
 @several
 @pytest.mark.parametrize("make", [gsebo_on_batches, amortised_on_batches])
-@pytest.mark.parametrize("sampler", ["neighbour", "partition"])
+@pytest.mark.parametrize("sampler", ["neighbor", "cluster"])
 def test_a_fit_is_the_same_on_any_number_of_threads(
     make: Callable[..., GraphClassifier], sampler: str, tmp_path: Any
 ) -> None:

@@ -1,4 +1,4 @@
-"""Neighbourhoods: exact where all edges are taken, right on average where not."""
+"""Neighborhoods: exact where all edges are taken, right on average where not."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gsebo.errors import InvalidInput
 from gsebo.graph.arrays import GraphArrays
-from gsebo.loader import Batch, NeighbourSampler
+from gsebo.loader import Batch, NeighborSampler
 from gsebo.loader.kernels import CSRRows, sample_rows
 from gsebo.nn.gcn import GCN
 from gsebo.sparse import Noise, Pattern
@@ -39,9 +39,9 @@ def reached(arrays: GraphArrays, nodes: set[int], hops: int) -> list[set[int]]:
 
 @examples
 @given(graphs_and_nodes(), st.integers(0, 3), st.integers(1, 30))
-def test_with_all_edges_it_is_the_neighbourhood(given, hops, size) -> None:
+def test_with_all_edges_it_is_the_neighborhood(given, hops, size) -> None:
     arrays, nodes = given
-    bound = NeighbourSampler(-1).bind(arrays, num_layers=hops, batch_size=size, seed=1)
+    bound = NeighborSampler(-1).bind(arrays, num_layers=hops, batch_size=size, seed=1)
     batch = bound.batch(nodes, 2)
     within = reached(arrays, set(seeds_of(batch).tolist()), hops)
     assert batch.nodes.tolist() == sorted(within[-1])
@@ -69,7 +69,7 @@ def test_with_all_edges_a_network_says_the_same_as_on_the_whole_graph() -> None:
     everything = np.arange(arrays.num_nodes)
     features = arrays.features(everything).to_dense().double()
     whole = logits(model, Batch.full(arrays, everything), features)
-    bound = NeighbourSampler(-1).bind(arrays, num_layers=2, batch_size=64, seed=1)
+    bound = NeighborSampler(-1).bind(arrays, num_layers=2, batch_size=64, seed=1)
     for number in (0, 5, 15, 16):
         batch = bound.batch(nodes, number)
         assert len(batch.nodes) < arrays.num_nodes
@@ -79,9 +79,11 @@ def test_with_all_edges_a_network_says_the_same_as_on_the_whole_graph() -> None:
 
 @examples
 @given(graphs_and_nodes(), st.tuples(st.integers(1, 5), st.integers(1, 5)))
-def test_each_node_receives_what_its_hop_allows(given, fanout) -> None:
+def test_each_node_receives_what_its_hop_allows(given, num_neighbors) -> None:
     arrays, nodes = given
-    bound = NeighbourSampler(fanout).bind(arrays, num_layers=2, batch_size=4, seed=1)
+    bound = NeighborSampler(num_neighbors).bind(
+        arrays, num_layers=2, batch_size=4, seed=1
+    )
     batch = bound.batch(nodes, 3)
     source, target = batch.edge_index.numpy()
     into = np.bincount(target, minlength=len(batch.nodes))
@@ -89,7 +91,9 @@ def test_each_node_receives_what_its_hop_allows(given, fanout) -> None:
     is_seed[batch.seeds] = True
     is_first = np.zeros_like(is_seed)
     is_first[source[is_seed[target]]] = True
-    allowed = np.where(is_seed, fanout[0], np.where(is_first, fanout[1], 0))
+    allowed = np.where(
+        is_seed, num_neighbors[0], np.where(is_first, num_neighbors[1], 0)
+    )
     assert np.array_equal(into, np.minimum(batch.degree.numpy(), allowed))
     # Nothing is there without a reason: a seed, or the source of an edge.
     assert set(source.tolist()) | set(batch.seeds.tolist()) == set(range(len(into)))
@@ -97,7 +101,7 @@ def test_each_node_receives_what_its_hop_allows(given, fanout) -> None:
 
 def test_epochs_go_through_all_nodes() -> None:
     arrays, nodes = cora(), np.flatnonzero(cora().train)
-    bound = NeighbourSampler(3).bind(arrays, num_layers=2, batch_size=50, seed=1)
+    bound = NeighborSampler(3).bind(arrays, num_layers=2, batch_size=50, seed=1)
     for epoch in (0, 1, 4):
         batches = [bound.batch(nodes, 3 * epoch + piece) for piece in range(3)]
         assert [len(batch.seeds) for batch in batches] == [50, 50, 40]
@@ -107,7 +111,7 @@ def test_epochs_go_through_all_nodes() -> None:
 
 def test_a_large_batch_is_around_all_nodes_in_order() -> None:
     arrays, nodes = cora(), np.flatnonzero(cora().train)
-    bound = NeighbourSampler(2).bind(arrays, num_layers=2, batch_size=140, seed=1)
+    bound = NeighborSampler(2).bind(arrays, num_layers=2, batch_size=140, seed=1)
     first, second = (bound.batch(nodes[::-1], number) for number in (0, 1))
     assert np.array_equal(seeds_of(first), nodes)
     assert np.array_equal(seeds_of(second), nodes)
@@ -116,10 +120,10 @@ def test_a_large_batch_is_around_all_nodes_in_order() -> None:
 
 def test_a_cover_takes_nodes_in_order_and_draws_of_its_own() -> None:
     arrays, nodes = cora(), np.flatnonzero(cora().train)
-    bound = NeighbourSampler(2).bind(arrays, num_layers=2, batch_size=140, seed=1)
+    bound = NeighborSampler(2).bind(arrays, num_layers=2, batch_size=140, seed=1)
     (whole,) = bound.cover(nodes)
     assert not torch.equal(whole.edges, bound.batch(nodes, 0).edges)
-    bound = NeighbourSampler(2).bind(arrays, num_layers=2, batch_size=30, seed=1)
+    bound = NeighborSampler(2).bind(arrays, num_layers=2, batch_size=30, seed=1)
     found = np.concatenate([seeds_of(batch) for batch in bound.cover(nodes[::-1])])
     assert np.array_equal(found, nodes)
 
@@ -145,7 +149,7 @@ def test_all_choices_are_equally_likely_over_nodes(degree: int, count: int) -> N
     assert chance_of(times) > 1e-3
 
 
-def test_choices_are_equally_likely_over_numbers_and_independent_of_a_neighbour() -> (
+def test_choices_are_equally_likely_over_numbers_and_independent_of_a_neighbor() -> (
     None
 ):
     rows, both = star(5, 2), np.arange(2)
@@ -174,7 +178,7 @@ def test_scaled_sums_are_right_on_average() -> None:
     value = np.random.default_rng(1).normal(size=arrays.num_edges)
     target, nodes = targets(arrays), np.arange(arrays.num_nodes)
     whole = np.bincount(target, value, minlength=60)
-    bound = NeighbourSampler(4).bind(arrays, num_layers=1, batch_size=60, seed=2)
+    bound = NeighborSampler(4).bind(arrays, num_layers=1, batch_size=60, seed=2)
     sums = []
     for number in range(1000):
         batch = bound.batch(nodes, number)
@@ -190,12 +194,12 @@ def test_scaled_sums_are_right_on_average() -> None:
         np.testing.assert_allclose(found[~is_drawn], whole[~is_drawn])
 
 
-@pytest.mark.parametrize("fanout", [0, -2, (), (3, 0)])
-def test_a_fanout_that_draws_nothing_is_refused(fanout) -> None:
-    with pytest.raises(InvalidInput, match="fanout"):
-        NeighbourSampler(fanout)
+@pytest.mark.parametrize("num_neighbors", [0, -2, (), (3, 0)])
+def test_a_fanout_that_draws_nothing_is_refused(num_neighbors) -> None:
+    with pytest.raises(InvalidInput, match="num_neighbors"):
+        NeighborSampler(num_neighbors)
 
 
 def test_there_is_one_fanout_for_each_layer() -> None:
     with pytest.raises(InvalidInput, match="has 2 numbers; expected 3"):
-        NeighbourSampler((5, 5)).bind(cora(), num_layers=3, batch_size=9, seed=0)
+        NeighborSampler((5, 5)).bind(cora(), num_layers=3, batch_size=9, seed=0)

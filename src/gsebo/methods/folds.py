@@ -39,7 +39,7 @@ class Fold:
         return hidden
 
 
-def deal(data: Graph, num_folds: int, seed: int) -> list[Fold]:
+def stratified_folds(data: Graph, num_folds: int, seed: int) -> list[Fold]:
     """Deal the training and validation nodes of each class into folds.
 
     Every node of a class with at least two labelled nodes is held out once; the only
@@ -89,35 +89,35 @@ def _with_masks(data: Graph, train: Tensor, val: Tensor) -> Graph:
 LabelUse = Literal["folds", "cross", "fixed"]
 
 
-class LabelParts(NamedTuple):
+class FoldNodes(NamedTuple):
     """Nodes that each network learns from, and nodes that judge the structure."""
 
     inner: list[Tensor]
     outer: list[Tensor]
 
 
-def parts_of(
+def fold_nodes(
     data: Graph, label_use: LabelUse, num_folds: int, seed: int, device: torch.device
-) -> LabelParts:
+) -> FoldNodes:
     """Divide the labelled nodes, class by class where that is for us to do."""
     train, val = (
         mask.nonzero().squeeze(-1) for mask in (data.train_mask, data.val_mask)
     )
     if label_use == "fixed":
-        return LabelParts([train.to(device)], [val.to(device)])
+        return FoldNodes([train.to(device)], [val.to(device)])
     labelled = torch.cat([train, val]).sort().values.cpu()
-    outer = [fold.held_out for fold in deal(data, num_folds, seed)]
+    outer = [fold.held_out for fold in stratified_folds(data, num_folds, seed)]
     if not outer:
         raise InvalidInput(
             f"label_use={label_use!r} given where no class has two labelled nodes; "
             "expected at least one such class, or label_use='fixed'."
         )
     inner = [labelled[~torch.isin(labelled, nodes)] for nodes in outer]
-    return LabelParts(*([one.to(device) for one in each] for each in (inner, outer)))
+    return FoldNodes(*([one.to(device) for one in each] for each in (inner, outer)))
 
 
 def division_of(
-    parts: LabelParts, label_use: LabelUse, inner_share: float, seed: int
+    parts: FoldNodes, label_use: LabelUse, inner_share: float, seed: int
 ) -> Division:
     """How the steps of the structure use the parts."""
     if label_use == "cross":

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gsebo.errors import InvalidInput
 from gsebo.graph.arrays import GraphArrays
-from gsebo.loader import Batch, PartitionSampler
+from gsebo.loader import Batch, ClusterSampler
 from gsebo.loader.cluster import partition_graph
 from gsebo.loader.kernels import CSRRows, induced_rows
 
@@ -33,7 +33,7 @@ def test_induced_rows_against_every_edge(arrays: GraphArrays, random) -> None:
 
 def test_a_batch_is_the_union_of_its_clusters() -> None:
     arrays, nodes = cora(), np.flatnonzero(cora().train)
-    sampler = PartitionSampler(num_parts=40, clusters_per_batch=3)
+    sampler = ClusterSampler(num_parts=40, clusters_per_batch=3)
     bound = sampler.bind(arrays, num_layers=2, batch_size=1, seed=5)
     partition = bound.partition
     assert partition.dtype == np.int32 and len(partition) == arrays.num_nodes
@@ -49,7 +49,7 @@ def test_a_batch_is_the_union_of_its_clusters() -> None:
 
 def test_epochs_go_through_all_clusters_that_hold_a_node() -> None:
     arrays, nodes = cora(), np.flatnonzero(cora().train)[:60]
-    sampler = PartitionSampler(num_parts=80, clusters_per_batch=4)
+    sampler = ClusterSampler(num_parts=80, clusters_per_batch=4)
     bound = sampler.bind(arrays, num_layers=2, batch_size=1, seed=5)
     clusters = np.unique(bound.partition[nodes])
     assert 4 < len(clusters) < 60
@@ -68,7 +68,7 @@ def test_epochs_go_through_all_clusters_that_hold_a_node() -> None:
 
 def test_a_cover_takes_clusters_in_order() -> None:
     arrays, nodes = cora(), np.flatnonzero(cora().test)
-    sampler = PartitionSampler(num_parts=30, clusters_per_batch=4)
+    sampler = ClusterSampler(num_parts=30, clusters_per_batch=4)
     bound = sampler.bind(arrays, num_layers=2, batch_size=1, seed=5)
     held = [np.unique(bound.partition[batch.nodes]) for batch in bound.cover(nodes)]
     expected = np.unique(bound.partition[nodes])
@@ -79,14 +79,14 @@ def test_a_cover_takes_clusters_in_order() -> None:
 @pytest.mark.parametrize("size", [200, 1000])
 def test_a_batch_has_about_as_many_nodes_as_asked_for(size: int) -> None:
     arrays, nodes = cora(), np.arange(cora().num_nodes)
-    bound = PartitionSampler().bind(arrays, num_layers=2, batch_size=size, seed=5)
+    bound = ClusterSampler().bind(arrays, num_layers=2, batch_size=size, seed=5)
     numbers = range(arrays.num_nodes // size)
     sizes = [len(bound.batch(nodes, number).nodes) for number in numbers]
     assert 0.85 * size < min(sizes) and max(sizes) < 1.15 * size
 
 
 @pytest.mark.parametrize(
-    "sampler", [PartitionSampler(), PartitionSampler(4), PartitionSampler(3, 5)]
+    "sampler", [ClusterSampler(), ClusterSampler(4), ClusterSampler(3, 5)]
 )
 def test_few_clusters_are_the_whole_graph(sampler, monkeypatch) -> None:
     # METIS is not asked then.
@@ -120,13 +120,13 @@ def test_a_graph_too_large_for_memory_is_refused() -> None:
     # One number, told to be there often: nothing of it is ever read.
     source = np.broadcast_to(np.int32(0), 2**28 + 1)
     arrays = GraphArrays(np.array([0, 0, len(source)]), source, np.ones((2, 1)))
-    with pytest.raises(InvalidInput, match="neighbour sampler"):
+    with pytest.raises(InvalidInput, match="neighbor sampler"):
         partition_graph(arrays, 2)
 
 
 def test_without_pymetis_it_says_how_to_get_it(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "pymetis", None)
-    sampler = PartitionSampler(9, clusters_per_batch=2)
+    sampler = ClusterSampler(9, clusters_per_batch=2)
     bound = sampler.bind(cora(), num_layers=2, batch_size=9, seed=0)
     with pytest.raises(InvalidInput, match=r"pip install 'gsebo\[large\]'"):
         bound.batch(np.arange(3), 0)
@@ -134,8 +134,8 @@ def test_without_pymetis_it_says_how_to_get_it(monkeypatch) -> None:
 
 def test_numbers_that_cannot_be_used_are_named() -> None:
     with pytest.raises(InvalidInput, match="num_parts is 0"):
-        PartitionSampler(0)
+        ClusterSampler(0)
     with pytest.raises(InvalidInput, match="clusters_per_batch is 0"):
-        PartitionSampler(clusters_per_batch=0)
+        ClusterSampler(clusters_per_batch=0)
     with pytest.raises(InvalidInput, match="at most 2708"):
-        PartitionSampler(3000).bind(cora(), num_layers=2, batch_size=9, seed=0)
+        ClusterSampler(3000).bind(cora(), num_layers=2, batch_size=9, seed=0)
