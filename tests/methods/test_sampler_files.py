@@ -82,7 +82,7 @@ def test_a_sampler_of_the_users_own_is_forgotten_aloud(
 @pytest.mark.parametrize(
     ("stored", "said"),
     [
-        ({"sampler": "cluster", "settings": {}}, "unknown sampler 'cluster'"),
+        ({"sampler": "forest", "settings": {}}, "unknown sampler 'forest'"),
         ({"sampler": 3, "settings": {}}, "3 given as sampler"),
         ({"sampler": "neighbor", "settings": {"depth": 2}}, "'depth'"),
         ({"sampler": "neighbor", "settings": {"num_neighbors": 0}}, "num_neighbors=0"),

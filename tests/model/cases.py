@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from gsebo.sparse.features import features_as_stored
 from hypothesis import settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -19,6 +18,7 @@ from gsebo.graph.topology import CanonicalGraph
 from gsebo.model.layerwise import ChunkedGraph
 from gsebo.nn import Backbone, make_backbone
 from gsebo.sparse import SparseFeatures
+from gsebo.sparse.operators import features_as_stored
 
 FEATURES, CLASSES, LAYERS = 6, 3, 3
 NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gsebo.sparse import Noise, Pattern, edge_softmax, kernels, spmm
+from gsebo.sparse import Noise, Pattern, edge_softmax, operators, spmm
 from gsebo.sparse.backend import SparseKernels
 from gsebo.sparse.numba_cpu import NUMBA_KERNELS
 from gsebo.sparse.reference import REFERENCE_KERNELS
@@ -135,26 +135,26 @@ def check_rows(pattern: Pattern, values: Tensor, x: Tensor) -> None:
 
 def chosen(device: str, dtype: torch.dtype = torch.float32) -> SparseKernels:
     tensor = SimpleNamespace(device=torch.device(device), dtype=dtype)
-    return kernels.kernels_for(tensor)  # type: ignore[arg-type]
+    return operators.kernels_for(tensor)  # type: ignore[arg-type]
 
 
 def test_without_triton_a_gpu_uses_the_reference(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    kernels.has_triton.cache_clear()
+    operators.has_triton.cache_clear()
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "triton", None)
         assert chosen("cuda") is REFERENCE_KERNELS
-    kernels.has_triton.cache_clear()
+    operators.has_triton.cache_clear()
     assert chosen("cpu") is NUMBA_KERNELS
     assert chosen("meta") is chosen("cuda", torch.float16) is REFERENCE_KERNELS
 
 
 @needs_triton
 def test_a_gpu_uses_triton() -> None:
-    kernels.has_triton.cache_clear()
+    operators.has_triton.cache_clear()
     assert chosen("cuda") is chosen("cuda", torch.float64) is TRITON_KERNELS
-    with kernels.reference_kernels():
+    with operators.reference_kernels():
         assert chosen("cuda") is REFERENCE_KERNELS
 
 
@@ -362,6 +362,6 @@ def test_second_order_on_the_device() -> None:
         (first,) = torch.autograd.grad((out**2).sum(), matrix, create_graph=True)
         return torch.autograd.grad((first**2).sum(), leaf)[0]
 
-    with kernels.reference_kernels():
+    with operators.reference_kernels():
         expected = gradient()
     torch.testing.assert_close(gradient(), expected)

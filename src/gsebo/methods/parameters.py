@@ -248,10 +248,13 @@ def require_declared(name: str, value: Any, declared: Any) -> None:
             objects = tuple(other for other in kinds if isinstance(other, type))
             if not isinstance(value, objects):
                 said = get_args(kind)[1]
-                if not isinstance(said, NamesIn):
+                if isinstance(said, NamesIn):
+                    if value != "all":
+                        names_among(name, value, said.names)
+                elif isinstance(value, str):
                     own_name(said.kind, value, said.names)
-                elif value != "all":
-                    names_among(name, value, said.names)
+                else:
+                    raise _refused(name, value, f"one of: {', '.join(said.names)}")
         elif get_origin(kind) is Annotated:
             _require_number(name, value, *get_args(kind))
         elif get_origin(kind) is Literal:

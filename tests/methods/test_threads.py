@@ -1,9 +1,9 @@
 import pytest
 import torch
 
+from gsebo.methods import base as threads
 from gsebo.methods.base import alike_on_any_threads, threads_for
 from gsebo.sparse.numba_compile import threads_given
-from gsebo.training import threads
 
 
 @pytest.fixture(autouse=True)
