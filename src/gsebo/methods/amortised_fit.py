@@ -169,13 +169,20 @@ class AmortisedFit(ABC):
                 for nodes in folds.inner
             ]
             if method.label_use == "cross":
-                chosen = [partial(_stitched, chosen, folds.outer)]
+                chosen = [self._kept(partial(_stitched, chosen, folds.outer))]
         return Networks(
             self.source,
             division_of(folds, method.label_use, method.inner_share, self.run.seed),
             chosen,
             own_predictions=method.predictions == "both",
         )
+
+    def _kept(self, features_only: FeaturesOnly) -> FeaturesOnly:
+        """The same, found once where the graph is always the same one."""
+        if not isinstance(self.source, FullBatch):
+            return features_only
+        predicted = features_only(self.source.base)
+        return lambda problem: predicted
 
 
 def _stitched(
