@@ -166,3 +166,11 @@ def test_a_refusal_is_one_line_whatever_it_quotes() -> None:
     said = str(InvalidInput("a\nb\u2028c\x1b[2J\ud800d"))
     assert said == r"a\nb\u2028c\x1b[2J\ud800d"
     assert len(str(InvalidInput("x" * 10**6))) < 10**4
+
+
+def test_a_long_sentence_keeps_both_ends() -> None:
+    said = str(InvalidInput(f"there is no folder {'x/' * 9000}: expected a graph."))
+    assert len(said) < 6000
+    assert said.startswith("there is no folder x/x/") and "…" in said
+    assert said.endswith("x/: expected a graph.")
+    assert str(InvalidInput("short\x1b")) == "short\\x1b"

@@ -17,7 +17,12 @@ class InvalidInput(ValueError):
     """
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(escaped(message, longest=_LONGEST))
+        shown = escaped(message, longest=len(message))
+        if len(shown) > _LONGEST:
+            # In the middle, where a long name is: both ends say what is wrong.
+            half = _LONGEST // 2 - 1
+            shown = f"{shown[:half]}…{shown[-half:]}"
+        super().__init__(shown)
 
 
 class InputWarning(UserWarning):
