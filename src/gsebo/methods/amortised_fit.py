@@ -191,9 +191,10 @@ def _stitched(
     """Their mean; of a labelled node, what that one says which never saw its label."""
     found = [one(on) for one in each]
     mean = torch.stack(found).mean(0)
-    numbers = on.nodes
     for own, nodes in zip(found, held_out, strict=True):
-        here = nodes if numbers is None else torch.isin(numbers, nodes.cpu()).nonzero()
+        here = nodes
+        if on.nodes is not None:
+            here = torch.isin(on.nodes, nodes.cpu()).nonzero()
         here = here.flatten().to(mean.device)
         mean[here] = own[here]
     return mean
@@ -421,9 +422,9 @@ def refitted_outcome(
     backbone, features, progress = fit.backbone, prepared.features, learned.progress
     topology = prepared.topology(self_loops=backbone.self_loops)
     own = progress.best_outer.get("own")
-    numbers = None if own is None else own.numpy(force=True)
+    of_edges = None if own is None else own.numpy(force=True)
     if progress.table is not None:
-        numbers = whole_column(progress.table, "own")
+        of_edges = whole_column(progress.table, "own")
     structure, alone = fit.method.make_structure(), None
     structure.restore(
         {**fit.structure.state_dict(), **progress.best_outer}, backbone.normalise
@@ -434,7 +435,7 @@ def refitted_outcome(
     graph = ChunkedGraph(topology, features, candidate=candidate)
     assert graph.whole is not None and learned.weights is not None
     scored = Scorer(structure, alone, first).strengths(
-        graph, backbone, num_classes(prepared.data), own=numbers
+        graph, backbone, num_classes(prepared.data), own=of_edges
     )
     strengths, weights = scored(graph.whole), scored.weights()
     given = weights if candidate is None else weights[..., ~candidate]

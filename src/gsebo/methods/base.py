@@ -269,7 +269,10 @@ class GraphClassifier(SklearnEstimator, ABC):
 
     def train_on_folder(self, folder: GraphFolder, run: Run) -> Outcome:
         """Train on batches of a graph on disk, in a method with a ``batch_size``."""
-        raise NotImplementedError
+        raise InvalidInput(
+            f"{type(self).__name__} with a batch_size cannot train on the graph folder "
+            f"{folder.path}; expected no batch_size, so that it is read whole."
+        )
 
     @final
     def network(self) -> NetworkChoices:

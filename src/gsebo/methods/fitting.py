@@ -1,37 +1,40 @@
 """From a user's graph to a bilevel problem on tensors, and from training to a model."""
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import softmax
 
+from gsebo.bilevel import Tree
 from gsebo.data import num_classes
 from gsebo.distributed.group import Alone, Group
 from gsebo.errors import InvalidInput
-from gsebo.graph import Topology, canonicalise
+from gsebo.files import Name, NotNegative, Share, Size, Text
+from gsebo.graph import Propagation, Topology, canonicalise
 from gsebo.graph.graph import Graph
+from gsebo.model.fitted import FittedModel
 from gsebo.nn import Backbone, make_backbone
 from gsebo.nn.base import Features
 from gsebo.sparse import make_features
 from gsebo.structure import GraphContext, Structure
-from gsebo.training import LoopSettings, NodeClassification, Patience, Task
+from gsebo.training import (
+    JointProblem,
+    LoopSettings,
+    Member,
+    NodeClassification,
+    Patience,
+    Progress,
+    Task,
+)
 from gsebo.training.history import SelectBy
 
 if TYPE_CHECKING:
     from gsebo.methods.base import Run
-from collections.abc import Sequence
-from typing import NamedTuple
-
-from torch.nn.functional import softmax
-
-from gsebo.bilevel import Tree
-from gsebo.files import Name, NotNegative, Share, Size, Text
-from gsebo.graph import Propagation
-from gsebo.model.fitted import FittedModel
-from gsebo.training import JointProblem, Member, Progress
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ class Agreements:
         self._seen = []
 
     def _columns(self, graph: Topology, predicted: Tensor) -> Tensor:
-        # Asked several times in an outer step, and for a guess in every one.
+        # Asked several times in an outer step, and for what features say in every one.
         for place, (where, what, columns) in enumerate(self._seen):
             if where is graph and what is predicted:
                 self._seen.append(self._seen.pop(place))
@@ -145,17 +145,17 @@ class AmortisedStrength(Structure):
         self._agreements = Agreements()
         self._places: Tensor | None = None
 
-    def setup(self, ground: GraphContext) -> None:
+    def setup(self, context: GraphContext) -> None:
         """Gather the evidence; draw the hidden layer by torch's seed."""
-        graph, features = ground.graph, ground.features
-        self._normalise = ground.normalise
+        graph, features = context.graph, context.features
+        self._normalise = context.normalise
         self.take_feature_weights(FeatureWeights.of(features))
-        raw = self._raw(graph, ground.candidate, features)
-        self.measure(raw, ground.num_layers)
+        raw = self._raw(graph, context.candidate, features)
+        self.measure(raw, context.num_layers)
         self.register_buffer("evidence", self._scaled(raw), persistent=False)
-        self.register_buffer("candidate", ground.candidate, persistent=False)
+        self.register_buffer("candidate", context.candidate, persistent=False)
         if self.residual:
-            layers = (ground.num_layers,) if self.per_layer else ()
+            layers = (context.num_layers,) if self.per_layer else ()
             self.own = nn.Parameter(raw.new_zeros(*layers, len(raw)))
 
     def take_feature_weights(self, weights: FeatureWeights) -> None:
@@ -215,7 +215,7 @@ class AmortisedStrength(Structure):
         self.shift = nn.Parameter(like.new_zeros(*lead, 1, channels))
         self.output = nn.Parameter(like.new_zeros(*lead, channels, 1))
 
-    def over(self, ground: BatchContext, raw: Tensor) -> AmortisedStrength:
+    def over(self, context: BatchContext, raw: Tensor) -> AmortisedStrength:
         """The same function on a part of the graph that it was measured on."""
         part = AmortisedStrength(
             scorer_channels=self._channels,
@@ -224,12 +224,12 @@ class AmortisedStrength(Structure):
             evidence=",".join(self.columns),
             renormalise=self.renormalise,
         )
-        part.restore(dict(self.state_dict()), ground.normalise)
+        part.restore(dict(self.state_dict()), context.normalise)
         part.register_buffer("evidence", self._scaled(raw), persistent=False)
         part.register_buffer("candidate", None, persistent=False)
         if self.residual:
-            part.own = ground.zeros(tuple(self.output.shape[:-2]))
-            part._places = ground.places
+            part.own = context.zeros(tuple(self.output.shape[:-2]))
+            part._places = context.places
         return part
 
     @property
@@ -379,12 +379,12 @@ class BatchedAmortisedStrength(BatchedStructure):
         named = dict(self.structure.named_parameters())
         return {name: named[name].detach().clone() for name in _SHARED}
 
-    def over(self, ground: BatchContext) -> Structure:
+    def over(self, context: BatchContext) -> Structure:
         if self._all is not None:
-            return self.structure.over(ground, self._all[ground.edges])
-        edges = ground.graph.graph.edge_index
-        raw = self._raw(ground.features, edges, ground.nodes)
-        return self.structure.over(ground, raw)
+            return self.structure.over(context, self._all[context.edges])
+        edges = context.graph.graph.edge_index
+        raw = self._raw(context.features, edges, context.nodes)
+        return self.structure.over(context, raw)
 
     def project(self, outer: dict[str, Tensor], start: Tensor) -> dict[str, Tensor]:
         return self.structure.project(outer)

@@ -53,7 +53,7 @@ class Structure(nn.Module, ABC):
     """
 
     @abstractmethod
-    def setup(self, ground: GraphContext) -> None:
+    def setup(self, context: GraphContext) -> None:
         """Create the parameters for a graph."""
 
     @abstractmethod
@@ -91,8 +91,8 @@ class Fixed(Structure):
         super().__init__()
         self._given = strengths
 
-    def setup(self, ground: GraphContext) -> None:
-        start, num_layers = ground.start, ground.num_layers
+    def setup(self, context: GraphContext) -> None:
+        start, num_layers = context.start, context.num_layers
         given = self._given
         if given is None:
             self.register_buffer("start", start)
@@ -169,7 +169,7 @@ class BatchedStructure(ABC):
         """What all entries share, before anything is learned."""
 
     @abstractmethod
-    def over(self, ground: BatchContext) -> Structure:
+    def over(self, context: BatchContext) -> Structure:
         """Lay the structure over a part.
 
         Its parameters have the names of :meth:`shared` and ``own``.
@@ -191,9 +191,9 @@ class BatchedFixed(BatchedStructure):
     def shared(self) -> dict[str, Tensor]:
         return {}
 
-    def over(self, ground: BatchContext) -> Structure:
+    def over(self, context: BatchContext) -> Structure:
         kept = Fixed()
-        kept.register_buffer("start", ground.start * ground.scale)
+        kept.register_buffer("start", context.start * context.scale)
         return kept
 
     def project(self, outer: dict[str, Tensor], start: Tensor) -> dict[str, Tensor]:

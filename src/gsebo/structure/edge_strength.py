@@ -64,9 +64,9 @@ class EdgeStrength(Structure):
         self.learn_self_loops = learn_self_loops
         self.initial_strength = initial_strength
 
-    def setup(self, ground: GraphContext) -> None:
+    def setup(self, context: GraphContext) -> None:
         """Start at the vanilla strengths, one parameter per learned entry."""
-        graph, start = ground.graph, ground.start
+        graph, start = context.graph, context.start
         learned = graph.num_entries if self.learn_self_loops else graph.num_edges
         owner = _pair_of_entry(graph)[:learned] if self.tied else None
         # A parameter may move as far as each of its entries stays inside [0, 1].
@@ -79,7 +79,7 @@ class EdgeStrength(Structure):
             upper = upper.new_full((size,), 1.0).scatter_reduce_(
                 0, owner, upper, "amin"
             )
-        shape = (ground.num_layers, lower.numel()) if self.per_layer else lower.shape
+        shape = (context.num_layers, lower.numel()) if self.per_layer else lower.shape
         change = self._first_change(start[:learned], owner, lower.numel())
         change = torch.clamp(change, lower, upper).expand(shape)
         self.change = nn.Parameter(change.clone())
@@ -145,8 +145,8 @@ class BatchedEdgeStrength(BatchedStructure):
     def shared(self) -> dict[str, Tensor]:
         return {}
 
-    def over(self, ground: BatchContext) -> Structure:
-        return _EdgesOfBatch(ground, self.layers)
+    def over(self, context: BatchContext) -> Structure:
+        return _EdgesOfBatch(context, self.layers)
 
     def project(self, outer: dict[str, Tensor], start: Tensor) -> dict[str, Tensor]:
         return {"change": torch.clamp(outer["change"], -start, 1 - start)}
@@ -159,21 +159,21 @@ class BatchedEdgeStrength(BatchedStructure):
 class _EdgesOfBatch(Structure):
     change: nn.Parameter
 
-    def __init__(self, ground: BatchContext, layers: tuple[int, ...]) -> None:
+    def __init__(self, context: BatchContext, layers: tuple[int, ...]) -> None:
         super().__init__()
-        self._ground = ground
-        self.change = ground.zeros(layers)
+        self._context = context
+        self.change = context.zeros(layers)
 
-    def setup(self, ground: GraphContext) -> None:
+    def setup(self, context: GraphContext) -> None:
         """Nothing: a part is laid out when it is made."""
 
     def forward(self, graph: Topology, state: Predictions | None = None) -> Tensor:
-        ground = self._ground
-        change = self.change.index_select(-1, ground.places)
-        missing = ground.start.numel() - change.shape[-1]
+        context = self._context
+        change = self.change.index_select(-1, context.places)
+        missing = context.start.numel() - change.shape[-1]
         if missing:
             change = nn.functional.pad(change, (0, missing))
-        return (ground.start + change) * ground.scale
+        return (context.start + change) * context.scale
 
     def project(self, outer: dict[str, Tensor]) -> dict[str, Tensor]:
         """Not asked of a part."""

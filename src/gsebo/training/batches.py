@@ -159,7 +159,7 @@ class BatchedGraph:
         on it, it pays to write down their kernel calls.
         """
         places = torch.searchsorted(ids, self.own_entries(part)).to(self.device)
-        ground = BatchContext(
+        context = BatchContext(
             graph=part.graph,
             nodes=part.nodes,
             edges=self._edges(part).to(self.device),
@@ -172,7 +172,7 @@ class BatchedGraph:
         )
         return NodeClassification(
             backbone=self.backbone,
-            structure=self.structure.over(ground),
+            structure=self.structure.over(context),
             features=part.features,
             graph=part.graph,
             labels=part.labels,
