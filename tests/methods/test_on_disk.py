@@ -1,6 +1,6 @@
 """Estimators on graph folders: as in memory, without the graph in memory."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from gsebo import InvalidInput, load_model
 from gsebo.data.formats.folder import GraphFolder, write_folder
 from gsebo.graph.arrays import CSRArrays, GraphArrays
-from gsebo.methods import GraphClassifier
+from gsebo.methods import EpochClassifier, GraphClassifier
 from methods.batch_examples import (
     amortised_on_batches,
     gsebo_on_batches,
@@ -273,3 +273,15 @@ def test_only_the_last_fit_counts(data: Data, folder: GraphFolder) -> None:
     assert not hasattr(model, "strength_") and not model.model_.is_held
     alone = gsebo_on_batches(random_state=9).fit(folder)
     assert torch.equal(model.predict_proba(folder), alone.predict_proba(folder))
+
+
+def test_batches_that_know_no_folders_are_refused(folder: GraphFolder) -> None:
+    @dataclass(kw_only=True, eq=False, repr=False)
+    class Own(EpochClassifier):
+        batch_size: int | None = 5
+
+        def _train(self, data: Any, runs: Any) -> list[Any]:
+            raise AssertionError("not asked")
+
+    with pytest.raises(InvalidInput, match="Own with a batch_size cannot train on the"):
+        Own().fit(folder)
