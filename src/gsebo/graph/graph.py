@@ -6,7 +6,9 @@ import copy
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol, final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from gsebo.errors import InvalidInput
@@ -44,9 +46,10 @@ class Graph:
         y: Class of each node, int64 ``[nodes]``; -1 where it is not known.
         num_nodes: Their number, where neither features nor edges tell it.
         **more: ``train_mask``, ``val_mask``, ``test_mask``: which nodes serve what;
-            ``unseen_mask``: which come after a fit; ``node_id``: the user's numbers;
-            ``edge_weight``, ``edge_attr``, ``node_type``, ``edge_type``; ``meta``:
-            anything that JSON can hold.
+            ``unseen_mask``: which come after a fit; ``node_id``: the user's own ids,
+            an integer tensor or a numpy array of texts; ``edge_weight``,
+            ``edge_attr``, ``node_type``, ``edge_type``; ``meta``: anything that JSON
+            can hold, with the names of the classes under ``"classes"``.
 
     >>> graph = Graph(torch.eye(3), torch.tensor([[0, 1], [1, 2]]))
     >>> graph.num_nodes, graph.num_edges, "y" in graph, graph.y
@@ -60,7 +63,7 @@ class Graph:
     val_mask: Tensor
     test_mask: Tensor
     unseen_mask: Tensor
-    node_id: Tensor
+    node_id: Tensor | NDArray[np.str_]
     node_type: Tensor
     edge_weight: Tensor
     edge_attr: Tensor
@@ -118,6 +121,24 @@ class Graph:
     def num_features(self) -> int:
         """Number of columns of ``x``."""
         return int(self.x.shape[1]) if "x" in self else 0
+
+    @property
+    def ids(self) -> NDArray[Any]:
+        """What the user calls each node: whole numbers or texts, ``[nodes]``.
+
+        Without ids of their own, nodes are called by their numbers.
+        """
+        if "node_id" not in self:
+            return np.arange(self.num_nodes)
+        given = self.node_id
+        return given.cpu().numpy() if isinstance(given, Tensor) else given
+
+    @property
+    def class_names(self) -> list[str] | None:
+        """What the user calls each class; ``None`` where classes are numbers."""
+        meta = self.meta if isinstance(self.meta, dict) else {}
+        named = meta.get("classes")
+        return None if named is None else [str(name) for name in named]
 
     def keys(self) -> list[str]:
         """Names of all that is there."""
