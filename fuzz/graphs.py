@@ -28,8 +28,8 @@ from gsebo.data import (
     validate,
 )
 from gsebo.data.formats.convert import TableOptions, convert_tables
-from gsebo.data.formats.convert_nodes import NodeColumns
 from gsebo.data.formats.folder import write_folder
+from gsebo.data.formats.node_table import NodeColumns
 from gsebo.errors import InvalidInput
 
 

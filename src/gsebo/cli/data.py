@@ -180,8 +180,8 @@ def convert(
     """
     from gsebo.data import load
     from gsebo.data.formats.convert import TableOptions, convert_tables
-    from gsebo.data.formats.convert_nodes import NodeColumns
     from gsebo.data.formats.folder import write_folder
+    from gsebo.data.formats.node_table import NodeColumns
 
     messages.quiet = quiet
     options = TableOptions(

@@ -34,8 +34,8 @@ def refuse_unseen(data: Graph) -> None:
 def visible_part(data: GraphLike) -> Any:
     """Return the graph without the nodes of ``unseen_mask`` and without their edges.
 
-    Nodes and edges keep their order, and nodes their ``node_id``, which makes them
-    known again in the whole graph.
+    Nodes and edges keep their order, edges their weight, and nodes their ``node_id``,
+    which makes them known again in the whole graph.
     """
     graph = as_graph(data)
     visible = ~graph.unseen_mask.cpu()
@@ -43,14 +43,22 @@ def visible_part(data: GraphLike) -> Any:
     place = torch.full(visible.shape, -1)
     place[nodes] = torch.arange(nodes.numel())
     edges = place[graph.edge_index.cpu()]
-    part = Graph(edge_index=edges[:, (edges >= 0).all(0)].to(graph.edge_index))
+    kept = (edges >= 0).all(0)
+    part = Graph(edge_index=edges[:, kept].to(graph.edge_index))
     if "x" in graph:
         part.x = take_rows(graph.x, nodes.to(graph.x.device))
     else:
         part.num_nodes = nodes.numel()
-    for key in ("y", *MASKS, "node_id"):
+    for key in ("y", *MASKS):
         if key in graph:
             part[key] = graph[key][nodes.to(graph[key].device)]
+    if (ids := node_ids(graph)) is not None:
+        numbers = isinstance(ids, torch.Tensor)
+        part.node_id = ids[nodes if numbers else nodes.numpy()]
+    if "edge_weight" in graph:
+        part.edge_weight = graph.edge_weight[kept.to(graph.edge_weight.device)]
+    if "meta" in graph:
+        part.meta = graph.meta
     return given_back(part, data)
 
 
@@ -61,7 +69,7 @@ _LONGEST_NAME = 100
 _MOST_PARTS = 10
 
 
-def apply_split(data: Graph, name: str, seed: int = 0) -> Graph:
+def apply_split(data: GraphLike, name: str, seed: int = 0) -> Graph:
     """Return a shallow copy of a graph with the masks of the split called ``name``.
 
     ====================  ==========================================================
@@ -92,7 +100,9 @@ def apply_split(data: Graph, name: str, seed: int = 0) -> Graph:
     require_split_name(name)
     kind, _, detail = name.partition(":")
     make = lookup("split", kind, _SPLITS)
-    return make(sized(data), detail.strip(), seed)
+    split = make(sized(as_graph(data)), detail.strip(), seed)
+    shown: Graph = given_back(split, data)
+    return shown
 
 
 def require_split_name(name: str) -> None:

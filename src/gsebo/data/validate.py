@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from collections.abc import Collection
 from itertools import combinations
 from numbers import Integral
 
@@ -11,11 +12,18 @@ from torch import Tensor
 from gsebo.errors import InputWarning, InvalidInput
 from gsebo.graph.features import require_features, require_numbers
 from gsebo.graph.graph import Graph, as_graph
+from gsebo.graph.node_match import node_ids
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 _MOST_NODES_PER_EDGE = 64
 _FEW_NODES = 10**6
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+_HINTS = {
+    "x": "; only the method auto does without",
+    **dict.fromkeys(
+        MASKS, ", or gsebo.apply_split(graph, 'random:10/20/70'), which draws masks"
+    ),
+}
 
 
 def _nodes_without_features(data: Graph) -> int:
@@ -68,7 +76,7 @@ def validate(
     if bool((data.edge_index[0] == data.edge_index[1]).all()):
         raise InvalidInput("the graph has only self-loops: expected at least one edge.")
     if _present(data, "node_id"):
-        _check_node_ids(_tensor(data, "node_id"), num_nodes)
+        _check_node_ids(data, num_nodes)
     if labels_needed:
         _check_labels(data, num_nodes)
     for key in ("edge_weight", "edge_attr"):
@@ -117,7 +125,7 @@ def _tensor(data: Graph, key: str) -> Tensor:
 
 def _value(data: Graph, key: str) -> object:
     if not _present(data, key):
-        hint = "; only the method auto does without" * (key == "x")
+        hint = _HINTS.get(key, "")
         raise InvalidInput(
             f"the graph has no {key}: expected a tensor called {key!r}{hint}."
         )
@@ -173,16 +181,38 @@ def _check_edges(data: Graph, num_nodes: int) -> None:
         )
 
 
-def _check_node_ids(ids: Tensor, num_nodes: int) -> None:
+def _check_node_ids(data: Graph, num_nodes: int) -> None:
     """Check that each node has a name of its own."""
-    if ids.dtype not in _INTEGERS:
-        raise InvalidInput(f"expected node_id as integers, got {ids.dtype}.")
-    _require_shape(ids, "node_id", num_nodes)
-    distinct = torch.unique(ids).numel()
-    if distinct < num_nodes:
+    if isinstance(data.node_id, Tensor):
+        given = _tensor(data, "node_id")
+        if given.dtype not in _INTEGERS:
+            raise InvalidInput(f"expected node_id as integers, got {given.dtype}.")
+    ids = node_ids(data)
+    assert ids is not None
+    if tuple(ids.shape) != (num_nodes,):
         raise InvalidInput(
-            f"node_id holds {distinct} distinct numbers for {num_nodes} nodes: "
+            f"expected node_id with shape [{num_nodes}], got {list(ids.shape)}."
+        )
+    names: Collection[object] = set(ids.tolist())
+    if "" in names:
+        raise InvalidInput("node_id holds an empty text: expected a name for each.")
+    if len(names) < num_nodes:
+        kind = "numbers" if isinstance(ids, Tensor) else "texts"
+        raise InvalidInput(
+            f"node_id holds {len(names)} distinct {kind} for {num_nodes} nodes: "
             "expected another one for each node."
+        )
+
+
+def _check_class_names(data: Graph) -> None:
+    """Check that classes have names of their own, where they have any."""
+    names, known = data.class_names, num_classes(data)
+    if names is None:
+        return
+    if len(names) < known or len(set(names)) < len(names):
+        raise InvalidInput(
+            f"meta names {len(names)} classes, {len(set(names))} of them different: "
+            f"expected another name for each of {known}."
         )
 
 
@@ -206,6 +236,7 @@ def _check_labels(data: Graph, num_nodes: int) -> None:
             "expected classes numbered 0, 1, 2 and so on."
         )
     _check_training_classes(torch.unique(train), torch.unique(known))
+    _check_class_names(data)
 
 
 def _checked_masks(data: Graph, num_nodes: int) -> dict[str, Tensor]:

@@ -15,6 +15,7 @@ from torch import Tensor
 from gsebo.graph.features import csr_tensor
 from gsebo.graph.graph import Graph
 from gsebo.graph.mapped import gather_rows, release, stretches
+from gsebo.graph.node_match import node_ids
 from gsebo.graph.topology import canonicalise
 
 Array = NDArray[Any]
@@ -59,7 +60,8 @@ class GraphArrays:
         train: Nodes to learn from, bool ``[nodes]``.
         val: Nodes to choose by, bool ``[nodes]``.
         test: Nodes to report on, bool ``[nodes]``.
-        node_id: Names of the nodes, distinct integers ``[nodes]``.
+        node_id: Names of the nodes, distinct integers or texts ``[nodes]``; texts are
+            bytes in UTF-8 where they lie in files.
     """
 
     indptr: Array
@@ -83,13 +85,14 @@ class GraphArrays:
             "train": "train_mask",
             "val": "val_mask",
             "test": "test_mask",
-            "node_id": "node_id",
         }
         found = {
             name: data[key].cpu().numpy()
             for name, key in named.items()
             if key in data and data[key] is not None
         }
+        if (ids := node_ids(data)) is not None:
+            found["node_id"] = ids.numpy() if isinstance(ids, Tensor) else ids
         return cls(indptr, source, _features_of(data.x.detach().cpu()), **found)
 
     @property

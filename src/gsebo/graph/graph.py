@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gsebo.errors import InvalidInput
+from gsebo.names import Registry
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -91,6 +92,65 @@ class Graph:
         graph.__dict__ |= data.to_dict()
         return graph
 
+    @classmethod
+    def from_networkx(
+        cls,
+        graph: Any,
+        *,
+        label: str | None = None,
+        features: str | Sequence[str] | None = None,
+        weight: str | None = "weight",
+    ) -> Graph:
+        """The nodes and edges of a ``networkx`` graph, directed or not.
+
+        Nodes are called by their keys: whole numbers if all are, or else texts. The
+        attributes ``train_mask``, ``val_mask`` and ``test_mask``, or ``split``, are
+        the masks.
+
+        Args:
+            graph: Any of networkx's graphs; of a multigraph, parallel edges are one.
+            label: Attribute of a node's class; ``label``, ``y`` or ``class`` by
+                default. Nodes without it are of no known class.
+            features: Attribute with a vector of numbers, or the names of attributes
+                that are numbers; by default ``x``, or all others that are numbers.
+            weight: Attribute of an edge's weight, if any edge has it; 1 for others.
+        """
+        make: Any = KINDS_OF_GRAPHS["networkx.classes.graph:Graph"]
+        made: Graph = make(graph, label=label, features=features, weight=weight)
+        return made
+
+    @classmethod
+    def from_pandas(
+        cls,
+        edges: Any,
+        nodes: Any = None,
+        *,
+        source: str | None = None,
+        target: str | None = None,
+        id: str | None = None,
+        label: str | None = None,
+        weight: str | None = None,
+        directed: bool = False,
+    ) -> Graph:
+        """An edge list and a node table that are ``pandas`` data frames.
+
+        They are understood as files are: see :func:`gsebo.load_data`.
+
+        Args:
+            edges: One row for each edge.
+            nodes: One row for each node; without, nodes are those that edges name.
+            source: Column of the edges; ``source`` by default.
+            target: Column of the edges; ``target`` by default.
+            id: Column of the nodes with the names by which edges call them.
+            label: Column of the nodes with their classes; missing where not known.
+            weight: Column of the edges; ``weight`` by default, if there is one.
+            directed: Whether an edge goes one way only.
+        """
+        make: Any = KINDS_OF_GRAPHS["pandas.core.frame:DataFrame"]
+        columns = {"source": source, "target": target, "id": id, "label": label}
+        made: Graph = make(edges, nodes, weight=weight, directed=directed, **columns)
+        return made
+
     def to_pyg(self) -> Data:
         """The same as a PyG ``Data``; tensors are shared."""
         from torch_geometric.data import Data
@@ -131,14 +191,16 @@ class Graph:
         if "node_id" not in self:
             return np.arange(self.num_nodes)
         given = self.node_id
-        return given.cpu().numpy() if isinstance(given, Tensor) else given
+        return given.cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
 
     @property
     def class_names(self) -> list[str] | None:
         """What the user calls each class; ``None`` where classes are numbers."""
         meta = self.meta if isinstance(self.meta, dict) else {}
         named = meta.get("classes")
-        return None if named is None else [str(name) for name in named]
+        if not isinstance(named, list | tuple):
+            return None
+        return [str(name) for name in named]
 
     def keys(self) -> list[str]:
         """Names of all that is there."""
@@ -194,30 +256,51 @@ class Graph:
 
 
 class GraphLike(Protocol):
-    """What a user may call a graph: a :class:`Graph` or a PyG ``Data``."""
+    """What a user may call a graph: a :class:`Graph`, a PyG ``Data`` and others.
+
+    Those are the graphs of networkx, and a pandas frame of edges.
+    """
 
     x: Any
     edge_index: Any
     y: Any
 
 
+_PYG = "torch_geometric.data.data:Data"
+
+KINDS_OF_GRAPHS: Registry[Callable[..., Graph]] = Registry(
+    {
+        _PYG: Graph.from_pyg,
+        # Tables are read in a room that builds on this one.
+        "networkx.classes.graph:Graph": "gsebo.data.formats.objects:from_networkx",
+        "pandas.core.frame:DataFrame": "gsebo.data.formats.objects:from_pandas",
+    }
+)
+"""What makes a graph of an object, by ``"MODULE:NAME"`` of the object's class."""
+
+
 def as_graph(given: GraphLike) -> Graph:
-    """Take what a user calls a graph; PyG is not imported for that.
+    """Take what a user calls a graph; no other package is imported to recognise it.
 
     Raises:
-        InvalidInput: It is neither a :class:`Graph` nor a PyG ``Data``.
+        InvalidInput: It is neither a :class:`Graph` nor of a kind that is known.
     """
     if isinstance(given, Graph):
         return given
-    for kind in type(given).__mro__:
-        if kind.__name__ == "Data" and kind.__module__ == "torch_geometric.data.data":
-            return Graph.from_pyg(given)
-    raise InvalidInput(
-        "expected a gsebo.Graph or a torch_geometric.data.Data object, got "
-        f"{type(given).__name__}."
-    )
+    kind = _kind_of(given)
+    if kind is None:
+        raise InvalidInput(
+            "expected a gsebo.Graph, a torch_geometric.data.Data, a networkx graph or "
+            f"a pandas DataFrame of edges, got {type(given).__name__}."
+        )
+    return KINDS_OF_GRAPHS[kind](given)
+
+
+def _kind_of(given: object) -> str | None:
+    named = (f"{kind.__module__}:{kind.__name__}" for kind in type(given).__mro__)
+    return next((name for name in named if name in KINDS_OF_GRAPHS), None)
 
 
 def given_back(graph: Graph, given: GraphLike) -> Any:
-    """A graph of our own in the kind that a user has given."""
-    return graph if isinstance(given, Graph) else graph.to_pyg()
+    """A graph of our own, as a PyG ``Data`` if that is what a user has given."""
+    return graph.to_pyg() if _kind_of(given) == _PYG else graph

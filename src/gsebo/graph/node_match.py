@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from gsebo.graph.graph import Graph
 from gsebo.graph.topology import CanonicalGraph
 
 Words = NDArray[np.uint64]
+Ids = Tensor | NDArray[np.str_]
 
 # Rows are hashed in blocks, so that the numbers in between stay in the cache.
 _ENTRIES_AT_ONCE = 2**18
@@ -69,20 +71,21 @@ class NodeKeys:
 
     Attributes:
         row_hash: Hash of each row of features, int64 ``[nodes]``, if anybody kept it.
-        node_id: The user's own name of each node, int64 ``[nodes]``, if there are any.
+        node_id: The user's own name of each node, int64 or texts ``[nodes]``, if there
+            are any.
     """
 
     num_nodes: int
     row_hash: Tensor | None = None
-    node_id: Tensor | None = None
+    node_id: Ids | None = None
 
     def __post_init__(self) -> None:
         for name in ("row_hash", "node_id"):
             keys = getattr(self, name)
             if keys is not None and keys.shape != (self.num_nodes,):
                 raise InvalidInput(
-                    f"{name} has shape {list(keys.shape)}; expected one number for "
-                    f"each of {self.num_nodes} nodes."
+                    f"{name} has shape {list(keys.shape)}; expected one for each of "
+                    f"{self.num_nodes} nodes."
                 )
 
     @classmethod
@@ -100,9 +103,7 @@ class NodeKeys:
         the position alone decides.
         """
         if self.node_id is not None and others.node_id is not None:
-            order = torch.argsort(self.node_id)
-            place = _find_sorted(self.node_id[order], others.node_id)
-            return torch.where(place >= 0, order[place], -1)
+            return _find_ids(self.node_id, others.node_id)
         node = torch.full((others.num_nodes,), -1)
         shared = min(self.num_nodes, others.num_nodes)
         node[:shared] = torch.arange(shared)
@@ -119,13 +120,57 @@ class NodeKeys:
         given = node_ids(data)
         if self.node_id is None or given is None:
             return True
-        return torch.equal(self.node_id, given)
+        if isinstance(self.node_id, Tensor) and isinstance(given, Tensor):
+            return torch.equal(self.node_id, given)
+        return np.array_equal(_as_texts(self.node_id), _as_texts(given))
 
 
-def node_ids(data: Graph) -> Tensor | None:
-    """The user's own names of a graph's nodes, int64 ``[nodes]``, if there are any."""
-    given = data.node_id if "node_id" in data else None
-    return None if given is None else given.detach().cpu().to(torch.int64)
+def node_ids(data: Graph) -> Ids | None:
+    """The user's own names of a graph's nodes, int64 or texts, if there are any.
+
+    Raises:
+        InvalidInput: They are of another kind.
+    """
+    given: Any = data.node_id if "node_id" in data else None
+    if given is None:
+        return None
+    if isinstance(given, Tensor):
+        return given.detach().cpu().to(torch.int64)
+    # Arrays of pandas hold texts as objects, and PyG keeps lists.
+    if isinstance(given, list | tuple | np.ndarray):
+        plain = np.asarray(given)
+        if plain.dtype.kind == "O" and all(isinstance(one, str) for one in given):
+            plain = plain.astype(np.str_)
+        if plain.dtype.kind in "iu":
+            return torch.from_numpy(plain.astype(np.int64))
+        # A list of numbers and texts would become one of texts in silence.
+        mixed = not isinstance(given, np.ndarray) and not all(
+            isinstance(one, str) for one in given
+        )
+        if plain.dtype.kind == "U" and not mixed:
+            return plain
+    raise InvalidInput(
+        f"node_id is {type(given).__name__} of something else: expected whole numbers "
+        "or texts."
+    )
+
+
+def _as_texts(ids: Ids) -> NDArray[np.str_]:
+    return ids.numpy().astype(np.str_) if isinstance(ids, Tensor) else ids
+
+
+def _find_ids(ids: Ids, wanted: Ids) -> Tensor:
+    """Place of each of ``wanted`` among distinct ids, or -1.
+
+    A number and a text are one id if the number is written so.
+    """
+    if isinstance(ids, Tensor) and isinstance(wanted, Tensor):
+        order = torch.argsort(ids)
+        place = _find_sorted(ids[order], wanted)
+        return torch.where(place >= 0, order[place], -1)
+    place_of = {text: place for place, text in enumerate(_as_texts(ids).tolist())}
+    found = [place_of.get(text, -1) for text in _as_texts(wanted).tolist()]
+    return torch.tensor(found, dtype=torch.int64)
 
 
 def find_edges(edge_index: Tensor, num_nodes: int, wanted: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -216,6 +217,8 @@ class GraphClassifier(SklearnEstimator, ABC):
         random_state: Seed; ``None`` draws one.
 
     Attributes:
+        classes_: What the user calls each class, texts or numbers, ``[classes]``;
+            predictions are places in it.
         transduction_: Predicted class of every node of the fit, ``[nodes]``.
         probability_: Their class probabilities, ``[nodes, classes]``.
         strength_: Strength of each edge in the order of the user's ``edge_index``,
@@ -341,7 +344,8 @@ class GraphClassifier(SklearnEstimator, ABC):
             if self.on_batches:
                 self._require_room(data, 1, device)
                 run = Run(self, data, seed, device, checkpoint, watcher)
-                self._store(self.train_on_folder(data, run), run)
+                outcome, names = self.train_on_folder(data, run), data.manifest.classes
+                self._store(outcome, run, class_names=names)
                 return self
             data = data.to_data()
         given, data = data, as_graph(data)
@@ -359,11 +363,11 @@ class GraphClassifier(SklearnEstimator, ABC):
         nodes = NodeKeys.of(data)
         trained = self._train(visible, runs)
         shown = given_back(data, given)
-        self._store(trained[0], runs[0], nodes, shown)
+        self._store(trained[0], runs[0], nodes, shown, data.class_names)
         for run, result in zip(runs[1:], trained[1:], strict=True):
             other = type(self)(**copy.deepcopy(self.get_params(deep=False)))
             other.random_state = run.seed
-            other._store(result, run, nodes, shown)
+            other._store(result, run, nodes, shown, data.class_names)
             self.replicas_.append(other)
         return self
 
@@ -409,13 +413,15 @@ class GraphClassifier(SklearnEstimator, ABC):
         run: Run,
         nodes: NodeKeys | None = None,
         shown: Any = None,
+        class_names: Sequence[str] | None = None,
     ) -> None:
         progress = outcome.progress
         assert progress.best is not None
         # What an earlier fit has left.
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
-        self.model_ = replace(outcome.model, nodes=nodes)
+        named = None if class_names is None else tuple(class_names)
+        self.model_ = replace(outcome.model, nodes=nodes, class_names=named)
         self.seed_, self.history_ = run.seed, progress.history
         self.best_step_ = progress.best.step
         self.tell(outcome.choice, outcome.probability.cpu(), shown)
@@ -430,6 +436,8 @@ class GraphClassifier(SklearnEstimator, ABC):
         Where that holds its graph, with predictions and what the user sees of it.
         """
         model, self.num_classes_ = self.model_, self.model_.num_classes
+        self.classes_ = np.array(model.class_names or range(self.num_classes_))
+        self.classes_ = self.classes_[: self.num_classes_]
         self.replicas_ = [self]
         self._tell_choice(choice)
         if not model.is_held:
@@ -478,6 +486,24 @@ class GraphClassifier(SklearnEstimator, ABC):
         return self.predict_proba(data).argmax(dim=-1)
 
     @final
+    def labels_of(self, graph: Graph) -> Tensor:
+        """Labels of a graph by the numbers that the model has for its classes.
+
+        Another graph may lack a class, and number the rest in another way: classes go
+        by their names where both have them. One that the model does not know has a
+        number that it never predicts.
+        """
+        own, given = self.model_.class_names, graph.class_names
+        labels: Tensor = graph.y.cpu()
+        if own is None or given is None or list(own) == given:
+            return labels
+        place = {name: number for number, name in enumerate(own)}
+        numbers = [place.get(name, len(own)) for name in given]
+        known = (labels >= 0) & (labels < len(given))
+        renamed = torch.tensor(numbers)[torch.where(known, labels, 0)]
+        return torch.where(known, renamed, torch.where(labels < 0, -1, len(own)))
+
+    @final
     def score(
         self, data: GraphLike | GraphFolder, mask: str | Tensor = "test"
     ) -> float:
@@ -513,7 +539,8 @@ class GraphClassifier(SklearnEstimator, ABC):
             raise InvalidInput(
                 "the mask holds no node; expected at least one to score."
             )
-        return float((predicted == graph.y.cpu())[chosen.cpu()].double().mean())
+        right = predicted == self.labels_of(graph)
+        return float(right[chosen.cpu()].double().mean())
 
     @final
     def save(self, folder: str | Path, *, dataset: str | None = None) -> None:

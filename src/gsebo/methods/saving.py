@@ -63,7 +63,7 @@ from gsebo.nn import Backbone
 from gsebo.training import StepRecord
 from gsebo.version import __version__
 
-FORMAT = 3
+FORMAT = 4
 _FACTS, _TENSORS, _OWN = "model.json", "model.safetensors", "own.npy"
 _WHAT = "a model written by gsebo"
 _PIECE = 2**22
@@ -223,6 +223,7 @@ def _restore(
     backbone: type | nn.Module | None,
 ) -> None:
     _check_files(facts, folder)
+    _check_class_names(facts, folder)
     tensors, _ = read_tensors(folder / _TENSORS, _WHAT)
     parts = Parts(tensors, f"the model in {folder}")
     # Part by part: what one says of the next is known by then to be so.
@@ -235,6 +236,11 @@ def _restore(
         found = parts.take({"probability": form, "labels": labels})
         probability = found["probability"]
         shown = Graph(edge_index=graph[0].user_edge_index(), y=found["labels"])
+        shown.num_nodes = size
+        if graph[1].node_id is not None:
+            shown.node_id = graph[1].node_id
+        if facts.classes is not None:
+            shown.meta = {"classes": list(facts.classes)}
         ready = partial(_get_ready, graph[0], facts)
     choices = _network_of(estimator, facts)
     network = _stored_network(choices, facts, parts, WEIGHT, ready)
@@ -271,6 +277,17 @@ def _check_files(facts: ModelFacts, folder: Path) -> None:
         raise InvalidInput(
             f"{place} describes parts that no model of a graph "
             f"{'folder' if on_disk else 'in memory'} has; expected one as it was saved."
+        )
+
+
+def _check_class_names(facts: ModelFacts, folder: Path) -> None:
+    names = facts.classes
+    if names is None:
+        return
+    if len(names) < facts.num_classes or len(set(names)) < len(names):
+        raise InvalidInput(
+            f"{escaped(str(folder / _FACTS))} names {len(names)} classes; expected "
+            f"another name for each of {facts.num_classes} at least."
         )
 
 

@@ -158,6 +158,8 @@ class FittedModel:
     graph: CanonicalGraph | str  # That of the fit, or only its checksum.
     num_features: int
     num_classes: int
+    # What classes are called, also those that no training node has; None: by number.
+    class_names: tuple[str, ...] | None = None
     learned: bool = True  # Whether the strengths were learned for this very graph.
     # Of every entry of a graph that is held, [entries] or [layers, entries]; and those
     # of the vanilla propagation there, [entries].
@@ -448,6 +450,7 @@ class FittedModel:
             dtype=_name(self.dtype),
             num_features=self.num_features,
             num_classes=self.num_classes,
+            classes=self.class_names,
             graph=graph,
             learned=self.learned,
             num_layers=num_layers(self.strengths if self.own is None else self.own),
@@ -490,6 +493,7 @@ class FittedModel:
             backbone=backbone,
             num_features=facts.num_features,
             num_classes=facts.num_classes,
+            class_names=facts.classes,
             learned=facts.learned,
             scorer=scorer,
             **known,

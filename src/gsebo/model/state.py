@@ -6,16 +6,20 @@ description says, and is taken once.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from gsebo.errors import InvalidInput, escaped
-from gsebo.files import Count, Form, Name, Record, Sha256, Size, check_tensors
+from gsebo.files import Count, Form, Name, Record, Sha256, Size, Text, check_tensors
 from gsebo.graph import CanonicalGraph, Propagation, Topology
 from gsebo.graph.node_match import NodeKeys
+from gsebo.memory import require_memory
 from gsebo.nn import Backbone
 from gsebo.sparse import Pattern
 from gsebo.training import Member
@@ -116,20 +120,26 @@ class GraphFacts(Record, frozen=True, kw_only=True):
     num_edges: Size  # Each once and without self-loops.
     num_given_edges: Size  # As the user gave them.
     row_hashes: bool  # Whether nodes are known by their features,
-    node_ids: bool  # and by names of the user.
+    node_ids: Literal["numbers", "texts"] | None  # and by names of the user.
 
     @classmethod
     def of(cls, graph: CanonicalGraph, nodes: NodeKeys) -> tuple["GraphFacts", Tensors]:
         """What is said of a graph, and its tensors."""
-        named = {"node_hash": nodes.row_hash, "node_id": nodes.node_id}
         tensors = {"edge_index": graph.edge_index, "entry_of_edge": graph.entry_of_edge}
-        tensors |= {name: each for name, each in named.items() if each is not None}
+        if nodes.row_hash is not None:
+            tensors["node_hash"] = nodes.row_hash
+        kind: Literal["numbers", "texts"] | None = None
+        if isinstance(nodes.node_id, Tensor):
+            kind, tensors["node_id"] = "numbers", nodes.node_id
+        elif nodes.node_id is not None:
+            kind = "texts"
+            tensors["node_id"], tensors["node_id_end"] = _as_bytes(nodes.node_id)
         facts = cls(
             num_nodes=graph.num_nodes,
             num_edges=graph.num_edges,
             num_given_edges=graph.entry_of_edge.numel(),
             row_hashes="node_hash" in tensors,
-            node_ids="node_id" in tensors,
+            node_ids=kind,
         )
         return facts, tensors
 
@@ -141,21 +151,52 @@ class GraphFacts(Record, frozen=True, kw_only=True):
             "edge_index": Form(torch.int64, (2, edges), low=0, high=nodes),
             "entry_of_edge": Form(torch.int64, (given,), low=0, high=edges + nodes),
         }
-        keys = {"node_hash": self.row_hashes, "node_id": self.node_ids}
+        numbers = self.node_ids == "numbers"
+        keys = {"node_hash": self.row_hashes, "node_id": numbers}
         forms |= {name: each for name, there in keys.items() if there}
         found = parts.take(forms)
         ends, names = found["edge_index"], found.get("node_id")
+        texts = _take_texts(parts, nodes) if self.node_ids == "texts" else None
         places = ends[1] * nodes + ends[0]
         if bool((places.diff() <= 0).any()) or bool((ends[0] == ends[1]).any()):
             raise parts.misfit(
                 "its edges are not in order; expected each once, without self-loops"
             )
-        if names is not None and torch.unique(names).numel() < nodes:
+        distinct = nodes if names is None else torch.unique(names).numel()
+        if distinct < nodes or (texts is not None and len(set(texts.tolist())) < nodes):
             raise parts.misfit(
                 "two nodes have one node_id; expected another one for each"
             )
         graph = CanonicalGraph(nodes, ends, found["entry_of_edge"])
-        return graph, NodeKeys(nodes, found.get("node_hash"), names)
+        known = names if texts is None else texts
+        return graph, NodeKeys(nodes, found.get("node_hash"), known)
+
+
+def _as_bytes(texts: NDArray[np.str_]) -> tuple[Tensor, Tensor]:
+    """All texts in UTF-8, one after the other, and where each ends."""
+    encoded = [text.encode() for text in texts.tolist()]
+    flat = np.frombuffer(b"".join(encoded), np.uint8)
+    ends = np.cumsum([len(each) for each in encoded], dtype=np.int64)
+    return torch.from_numpy(flat.copy()), torch.from_numpy(ends)
+
+
+def _take_texts(parts: Parts, count: int) -> NDArray[np.str_]:
+    """Take what :func:`_as_bytes` gave."""
+    held = parts.left.get("node_id")
+    size = 0 if held is None or held.dim() != 1 else held.shape[0]
+    places = Form(torch.int64, (count,), low=0, high=size + 1)
+    forms = {"node_id": Form(torch.uint8, (size,)), "node_id_end": places}
+    found = parts.take(forms)
+    ends, flat = found["node_id_end"], found["node_id"].numpy().tobytes()
+    if int(ends[-1]) != size or bool((ends.diff() <= 0).any()) or not int(ends[0]):
+        raise parts.misfit("texts of node_id do not follow each other")
+    starts = [0, *ends.tolist()]
+    try:
+        texts = [flat[begin:end].decode() for begin, end in pairwise(starts)]
+    except UnicodeDecodeError as error:
+        raise parts.misfit("node_id holds bytes that are no text") from error
+    require_memory(4 * count * max(map(len, texts)), what="names of the nodes")
+    return np.array(texts, dtype=np.str_)
 
 
 class MemberFacts(Record, frozen=True, kw_only=True):
@@ -220,6 +261,8 @@ class FittedFacts(Record, frozen=True, kw_only=True):
     dtype: Literal["float32", "float64"]
     num_features: Count
     num_classes: Count
+    # Names of the classes, also of those that no training node has; none for numbers.
+    classes: tuple[Text, ...] | None
     graph: GraphFacts | Sha256  # That of the fit, or only its checksum.
     learned: bool
     num_layers: Size  # Layers with strengths of their own; 0 where all share them.

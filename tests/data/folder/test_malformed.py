@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from data.folder.tables import names_in, write_parquet
 from gsebo.data.formats.convert import TableOptions, convert_tables
-from gsebo.data.formats.convert_nodes import NodeColumns
+from gsebo.data.formats.node_table import NodeColumns
 from gsebo.errors import InvalidInput
 
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from data.folder.tables import write_parquet
 from gsebo.data.formats.convert import TableOptions, convert_tables
-from gsebo.data.formats.convert_nodes import NodeColumns, NodeNumbers
 from gsebo.data.formats.folder import GraphFolder
+from gsebo.data.formats.node_table import NodeColumns
+from gsebo.data.formats.table_ids import NodeNumbers
 from gsebo.data.seeding import first_repeated
 
 NODES = """\

@@ -15,18 +15,20 @@ from gsebo.data.datasets.registry import (
     DATASETS,
     FORMATS,
     GENERATED,
+    TABLES,
     DatasetInfo,
     RawFile,
     Where,
     cache_folder,
     is_graph_folder,
     is_graph_path,
+    is_table,
     locate,
 )
 from gsebo.data.formats.folder import GraphFolder
 from gsebo.data.formats.npz import MASK_TABLES, load_npz, save_npz
 from gsebo.data.validate import MASKS
-from gsebo.errors import InvalidInput
+from gsebo.errors import InvalidInput, escaped
 from gsebo.graph.features import features_to_csr, normalise_rows, whole_numbers
 from gsebo.graph.graph import Graph
 from gsebo.names import lookup, normalise
@@ -119,6 +121,14 @@ def load(
     data_dir: str | PathLike[str] | None = None,
     normalize: bool | None = None,
     download: bool = True,
+    nodes: str | PathLike[str] | None = None,
+    source: str | None = None,
+    target: str | None = None,
+    id: str | None = None,
+    label: str | None = None,
+    weight: str | None = None,
+    delimiter: str | None = None,
+    directed: bool | None = None,
 ) -> Graph:
     """Load a registered dataset by name, or any graph from its file or folder.
 
@@ -126,6 +136,12 @@ def load(
 
     >>> load("cora").num_nodes
     2708
+
+    A CSV, TSV or Parquet file is an edge list. Ids are whole numbers, or texts if one
+    of them is; nodes are those of the node table, or else all that edges name, in the
+    order of their numbers, or of texts as they come. Edges come in the order of the
+    rows that name them first, and then those that are added as their reverse; weights
+    of rows that name the same edge add up, and self-loops are left out.
 
     Args:
         name_or_path: A name; a path: anything that ends as one of :data:`FORMATS`,
@@ -138,12 +154,36 @@ def load(
             follows the dataset's protocol (yes for Cora and Citeseer) and leaves
             the features of a path as they are.
         download: Whether a dataset that is not on this machine may be downloaded.
+        nodes: Of an edge list, the table of its nodes: ids, labels, a column ``split``
+            (``train``, ``val``, ``test``) or masks, and features, which are all other
+            columns of numbers.
+        source: Column of the edge list; ``source`` by default.
+        target: Column of the edge list; ``target`` by default.
+        id: Column of the node table; ``id`` by default. Without any, nodes are called
+            by the numbers of their rows, from 0.
+        label: Column of the node table; ``label``, ``y`` or ``class`` by default. Empty
+            where a class is not known; names of classes are in ``meta["classes"]``.
+        weight: Column of the edge list; ``weight`` by default, if there is one.
+        delimiter: One character, ``"tab"`` or ``"space"``; by default whichever is in
+            the first line.
+        directed: Whether an edge goes one way only, from source to target; by default
+            each goes both ways.
 
     Returns:
         The graph; ``data.meta["name"]`` is its name.
     """
+    columns = {"source": source, "target": target, "id": id, "label": label}
+    more = {"nodes": nodes, "weight": weight, "delimiter": delimiter}
+    options = {**columns, **more, "directed": directed}
+    table_options = {name: each for name, each in options.items() if each is not None}
     named = not is_graph_path(name_or_path)
     folder = is_graph_folder(name_or_path)
+    if table_options and (folder or not is_table(name_or_path)):
+        raise InvalidInput(
+            f"{escaped(str(name_or_path), longest=200)} given with "
+            f"{', '.join(table_options)}, which are for tables: expected an edge list "
+            f"that ends in {', '.join(TABLES)}."
+        )
     if folder or not named:
         path = Path(os.path.expanduser(name_or_path))
         name, by_protocol = path.stem, False
@@ -161,7 +201,8 @@ def load(
         data = GraphFolder.open(path).to_data()
     else:
         # A file that is called otherwise can only be one of ours.
-        data = FORMATS[path.suffix if path.suffix in FORMATS else ".npz"](path)
+        suffix = path.suffix.lower()
+        data = FORMATS[suffix if suffix in FORMATS else ".npz"](path, **table_options)
         data.meta = data.meta or {}
     if by_protocol if normalize is None else normalize:
         if "x" not in data:

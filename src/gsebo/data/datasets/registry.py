@@ -226,10 +226,21 @@ GENERATED: dict[str, GeneratedInfo] = {
 }
 
 
-FORMATS: Registry[Callable[[Path], "Graph"]] = Registry(
-    {".npz": "gsebo.data.formats.npz:load_npz"}
+TABLES = (".csv", ".tsv", ".txt", ".parquet")
+"""How the names of edge lists and node tables end."""
+
+FORMATS: Registry[Callable[..., "Graph"]] = Registry(
+    {
+        ".npz": "gsebo.data.formats.npz:load_npz",
+        **dict.fromkeys(TABLES, "gsebo.data.formats.tables:load_tables"),
+    }
 )
 """What reads a file of one graph, by the suffix of its name."""
+
+
+def is_table(name_or_path: str | PathLike[str]) -> bool:
+    """Whether this is called as edge lists are."""
+    return os.path.splitext(name_or_path)[1].lower() in TABLES
 
 
 def require_known_graph(name: str) -> None:
@@ -257,7 +268,7 @@ def is_graph_path(name_or_path: str | PathLike[str]) -> bool:
     if not isinstance(name_or_path, str):
         return True
     return (
-        os.path.splitext(name_or_path)[1] in FORMATS
+        os.path.splitext(name_or_path)[1].lower() in FORMATS
         or any(separator in name_or_path for separator in ("/", os.sep))
         or os.path.isfile(name_or_path)
     )

@@ -10,14 +10,7 @@ from typing import Any, Literal, final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from gsebo.data.formats.convert_nodes import (
-    Masks,
-    NodeColumns,
-    NodeTable,
-    read_nodes,
-)
 from gsebo.data.formats.edge_sort import LARGEST_COUNT, EdgeSorter
 from gsebo.data.formats.folder import (
     LOG_DEGREE,
@@ -26,6 +19,23 @@ from gsebo.data.formats.folder import (
     count_classes,
     log_degree,
     new_folder,
+    stored_ids,
+)
+from gsebo.data.formats.node_table import (
+    Masks,
+    NodeColumns,
+    NodeTable,
+    read_nodes,
+)
+from gsebo.data.formats.table_ids import (
+    Faults,
+    Ids,
+    Ints,
+    NodeNumbers,
+    NodeTexts,
+    decided,
+    id_texts,
+    named_nodes,
 )
 from gsebo.data.formats.table_rows import (
     ColumnKind,
@@ -42,8 +52,6 @@ from gsebo.errors import InvalidInput, escaped
 from gsebo.graph.graph import Graph
 from gsebo.memory import require_memory
 
-Ints = NDArray[np.int64]
-
 _ENDS = ("source", "target")
 _ROWS_AT_ONCE = 2**20
 # Of edges that are held and merged.
@@ -55,16 +63,20 @@ class _EdgeList:
     """Reads an edge list into a sorter, and counts what becomes of its rows."""
 
     def __init__(
-        self, table: TableFile, options: TableOptions, nodes: NodeTable | None
+        self,
+        table: TableFile,
+        options: TableOptions,
+        num_nodes: int | None,
+        named: NodeNumbers | NodeTexts | None,
     ) -> None:
         self._table = table
-        self._ends = _end_columns(table, options.ends)
+        self._ends = end_columns(table, options.ends)
         self._undirected = options.undirected
         self._run_edges = options.run_edges
         self._refuse_duplicates = options.duplicates == "error"
-        self._num_nodes = options.num_nodes if nodes is None else nodes.num_nodes
+        self._num_nodes = options.num_nodes if num_nodes is None else num_nodes
         # Finds nodes by the ids of a node table; without, ids are numbers.
-        self._numbers = None if nodes is None else nodes.numbers
+        self._named = named
         self.rows = self.self_loops = 0
         self._highest = -1
 
@@ -73,7 +85,9 @@ class _EdgeList:
         sorter = EdgeSorter(
             scratch, run_edges=self._run_edges, with_rows=self._refuse_duplicates
         )
-        kinds = dict.fromkeys(self._ends, ColumnKind.INTEGER)
+        texts = isinstance(self._named, NodeTexts)
+        kind = ColumnKind.TEXT if texts else ColumnKind.INTEGER
+        kinds = dict.fromkeys(self._ends, kind)
         for batch in self._table.batches(kinds, progress):
             source, target = self._nodes(batch)
             kept = source != target
@@ -97,7 +111,7 @@ class _EdgeList:
         """Number of nodes: as given, or the largest number of the rows plus one."""
         most = most_nodes(self.rows)
         if self._num_nodes is not None:
-            if self._numbers is None and self._num_nodes > most:
+            if self._named is None and self._num_nodes > most:
                 raise InvalidInput(
                     f"{self._num_nodes} nodes given for {self.rows} rows of "
                     f"{self._table.path}: expected up to {most}."
@@ -118,11 +132,12 @@ class _EdgeList:
             return
         unit = self._table.unit
         source, target = found.source, found.target
-        if self._numbers is not None:
-            source, target = (int(self._numbers.ids[end]) for end in (source, target))
-        edge = f"from {source} to {target}"
+        ends: list[object] = [source, target]
+        if self._named is not None:
+            ends = [self._named.ids[end] for end in (source, target)]
+        edge = f"from {ends[0]} to {ends[1]}"
         if self._undirected:
-            edge = f"between {source} and {target}"
+            edge = f"between {ends[0]} and {ends[1]}"
         raise InvalidInput(
             f"{unit} {found.row} of {self._table.path} repeats the edge {edge} of "
             f"{unit} {found.earlier}: expected each edge once."
@@ -130,17 +145,22 @@ class _EdgeList:
 
     def _nodes(self, batch: RowBatch) -> list[Ints]:
         """Node numbers of both ends, all of them in range."""
-        found, faults = [], []
+        found: list[Ints] = []
+        faults: Faults = []
         end = LARGEST_COUNT if self._num_nodes is None else self._num_nodes
         expected = f"0 to {end - 1}"
-        if self._numbers is not None:
+        if self._named is not None:
             expected = "an id of the node table"
         for name, role in zip(self._ends, _ENDS, strict=True):
-            ids = batch.numbers(name)
-            nodes = ids if self._numbers is None else self._numbers.find(ids)
+            if isinstance(self._named, NodeTexts):
+                ids: Any = id_texts(batch, name, faults)
+            else:
+                ids = batch.numbers(name)
+            nodes = ids if self._named is None else self._named.find(ids)
             bad = first_true((nodes < 0) | (nodes >= end))
             if bad is not None:
-                fault = f"names node {ids[bad]} as its {role}: expected {expected}"
+                held = str(ids[bad])[:40]
+                fault = f"names node {held} as its {role}: expected {expected}"
                 faults.append((bad, fault))
             found.append(nodes)
         batch.refuse_first(faults)
@@ -164,7 +184,7 @@ def write_edges(
     return starts
 
 
-def _end_columns(
+def end_columns(
     table: TableFile, ends: tuple[str | None, str | None]
 ) -> tuple[str, str]:
     """Names of the two columns to read."""
@@ -261,8 +281,17 @@ def convert_tables(
         table = None
         if nodes is not None:
             file = open_table(nodes, *text)
-            table = read_nodes(file, options.nodes, writer, progress)
-        reader = _EdgeList(open_table(edges, *text), options, table)
+            table = read_nodes(
+                file,
+                options.nodes,
+                lambda columns: writer.array("x", np.float32, (columns,)),
+                progress,
+            )
+        named = None
+        if table is not None and table.ids is not None:
+            named = named_nodes(table.ids, decided([table.ids])[0])
+        num_nodes = None if table is None else table.num_nodes
+        reader = _EdgeList(open_table(edges, *text), options, num_nodes, named)
         sorter = reader.read(writer.scratch, progress)
         starts = write_edges(sorter, reader.count_nodes(), writer, progress)
         reader.check_repetition(sorter)
@@ -273,13 +302,15 @@ def convert_tables(
             "duplicates_merged": sorter.added - int(starts[-1]),
             "reverse_edges_added": options.undirected,
         }
-        _finish(writer, table, starts, facts, options)
+        ids = None if named is None else named.ids
+        _finish(writer, table, ids, starts, facts, options)
     return GraphFolder.open(path)
 
 
 def _finish(
     writer: FolderWriter,
     table: NodeTable | None,
+    ids: Ids | None,
     starts: Ints,
     facts: dict[str, Any],
     options: TableOptions,
@@ -299,7 +330,7 @@ def _finish(
         facts["split"] = {"name": options.split, "seed": options.seed}
     facts |= {"feature_columns": list(table.features)} if table.features else {}
     facts |= {"columns_left_out": list(table.left_out)} if table.left_out else {}
-    ids = None if table.numbers is None else table.numbers.ids
+    ids = None if ids is None else stored_ids(ids)
     for name, values in {"y": table.y, **masks, "node_id": ids}.items():
         if values is not None:
             writer.array(name, values.dtype).append(values)

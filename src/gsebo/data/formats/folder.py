@@ -140,7 +140,9 @@ class GraphFolder:
             "edge_index": torch.from_numpy(edges),
         }
         for name in ("y", "node_id"):
-            if name in held:
+            if name in held and held[name].dtype.kind == "S":
+                fields[name] = np.char.decode(held[name], "utf-8")
+            elif name in held:
                 fields[name] = torch.from_numpy(held[name].astype(np.int64))
         fields |= {name: torch.from_numpy(held[name]) for name in MASKS if name in held}
         meta = {**manifest.facts, "name": self.path.name}
@@ -247,8 +249,7 @@ class FolderWriter:
             num_features = self._writers["x"].row_shape[0]
         arrays = {
             name: ArrayEntry(
-                # The only types that manifests know are refused below.
-                dtype=writer.dtype.str,  # type: ignore[arg-type]
+                dtype=writer.dtype.str,
                 shape=writer.shape,
                 sha256="0" * 64,
             )
@@ -347,12 +348,18 @@ def write_folder(
         if not isinstance(arrays, GraphArrays):
             arrays, counted = _laid_out(as_graph(arrays))
             known |= counted
+        names = None if isinstance(graph, GraphArrays) else as_graph(graph).class_names
         for name, values in _named(arrays).items():
             column = writer.array(name, _stored_type(values), values.shape[1:])
             for begin in range(0, len(values), _ROWS_AT_ONCE):
                 column.append(values[begin : begin + _ROWS_AT_ONCE])
         num_classes = count_classes(arrays.y, arrays.train, arrays.val)
-        writer.finish(num_classes, known, num_features=arrays.num_features)
+        writer.finish(
+            num_classes,
+            known,
+            num_features=arrays.num_features,
+            classes=None if names is None or arrays.y is None else tuple(names),
+        )
     return GraphFolder.open(path)
 
 
@@ -434,7 +441,14 @@ def _named(arrays: GraphArrays) -> dict[str, Array]:
     else:
         named["x"] = arrays.x
     named |= {name: getattr(arrays, field) for name, field in _OF_NODES.items()}
+    if arrays.node_id is not None:
+        named["node_id"] = stored_ids(arrays.node_id)
     return {name: values for name, values in named.items() if values is not None}
+
+
+def stored_ids(ids: Array) -> Array:
+    """Ids as files hold them: texts as bytes in UTF-8, all of the same width."""
+    return np.char.encode(ids, "utf-8") if ids.dtype.kind == "U" else ids
 
 
 def _stored_type(values: Array) -> np.dtype[Any]:

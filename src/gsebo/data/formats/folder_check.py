@@ -338,9 +338,17 @@ def _check_labels(
 
 
 def _check_names(array: NpyReader, file: Path) -> None:
-    """Check that no two nodes have the same name."""
+    """Check that no two nodes have the same name, and that texts are texts."""
     rising, last = True, np.empty(0, array.dtype)
-    for _, names in _pieces(array):
+    for begin, names in _pieces(array):
+        if names.dtype.kind == "S":
+            array.require(names != b"", begin, names, "a name for each node")
+            try:
+                np.char.decode(names, "utf-8")
+            except UnicodeDecodeError as error:
+                raise InvalidInput(
+                    f"{array.shown} holds bytes that are no text: expected UTF-8."
+                ) from error
         ordered = np.concatenate([last, names])
         rising = rising and bool((ordered[1:] > ordered[:-1]).all())
         last = names[-1:]

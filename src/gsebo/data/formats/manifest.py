@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, final
@@ -13,7 +14,17 @@ from msgspec import Meta
 from gsebo.data.datasets.registry import MANIFEST
 from gsebo.data.validate import MASKS
 from gsebo.errors import InvalidInput, escaped
-from gsebo.files import Count, Record, Sha256, Size, Text, json_as, plain_as, read_bytes
+from gsebo.files import (
+    Count,
+    Name,
+    Record,
+    Sha256,
+    Size,
+    Text,
+    json_as,
+    plain_as,
+    read_bytes,
+)
 
 FORMAT, VERSION = "gsebo-graph", 2
 _WHAT = "the manifest of a graph folder"
@@ -23,6 +34,8 @@ _FEATURES = {"dense": {"x"}, "sparse": {"x_indptr", "x_columns", "x_values"}}
 _OPTIONAL = {"y", *MASKS, "node_id"}
 _FLOATS = ("<f2", "<f4", "<f8")
 _INTEGERS = ("<i4", "<i8")
+# Bytes of a text that names a node, all of the same width.
+_TEXT = re.compile(r"\|S[1-9][0-9]{0,3}")
 _DTYPES = {
     "indptr": ("<i8",),
     "source": _INTEGERS,
@@ -40,7 +53,7 @@ _DTYPES = {
 class ArrayEntry(Record, frozen=True, kw_only=True):
     """One array of the folder, in the file ``NAME.npy`` with this checksum."""
 
-    dtype: Literal["<f2", "<f4", "<f8", "|i1", "<i2", "<i4", "<i8", "|b1"]
+    dtype: Name
     shape: Annotated[tuple[Size, ...], Meta(min_length=1, max_length=2)]
     sha256: Sha256
 
@@ -110,7 +123,9 @@ class Manifest(Record, frozen=True, kw_only=True):
             )
 
     def _check_array(self, name: str, entry: ArrayEntry, where: Path) -> None:
-        if entry.dtype not in _DTYPES[name]:
+        # Texts are bytes of a width of their own.
+        is_text = name == "node_id" and _TEXT.fullmatch(entry.dtype)
+        if not is_text and entry.dtype not in _DTYPES[name]:
             raise InvalidInput(
                 f"{name} of {where} is of type {entry.dtype!r}: expected "
                 f"{' or '.join(_DTYPES[name])}."

@@ -209,15 +209,10 @@ def write_columns(
     path = Path(path)
     if path.suffix not in (".parquet", ".npy"):
         raise InvalidInput(f"cannot write {path}: expected .parquet or .npy.")
-    if path.suffix == ".parquet":
-        try:
-            import pyarrow as pa
-            import pyarrow.parquet as parquet
-        except ImportError as error:
-            raise InvalidInput(
-                f"writing {path} needs pyarrow, which is not installed; expected: "
-                "pip install 'gsebo[large]'."
-            ) from error
+    # Not at the top: whoever reads arrays needs none of it.
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
     with _under_another_name(path) as partial:
         writer: Any = None
         try:

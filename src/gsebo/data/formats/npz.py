@@ -12,7 +12,10 @@ key                                            meaning
 ``train_mask``, ``val_mask``, ``test_mask``    bool ``[nodes]``, optional
 ``train_masks``, ``val_masks``,                bool ``[splits, nodes]``, optional
 ``test_masks``
-``node_id``                                    distinct integers ``[nodes]``, optional
+``node_id``                                    distinct integers or texts ``[nodes]``,
+                                               optional
+``edge_weight``                                real numbers, 0 or more ``[edges]``,
+                                               optional
 ``meta``                                       JSON text of one object, optional
 =============================================  =====================================
 
@@ -52,17 +55,21 @@ from gsebo.graph.features import (
     features_from_csr,
     features_to_csr,
     require_features,
+    require_numbers,
     require_used_columns,
     whole_numbers,
 )
-from gsebo.graph.graph import Graph
+from gsebo.graph.graph import Graph, GraphLike, as_graph
+from gsebo.graph.node_match import node_ids
 from gsebo.memory import require_memory
 
 Arrays = Mapping[str, NDArray[Any]]
 
 MASK_TABLES = tuple(f"{mask}s" for mask in MASKS)
 _CSR = ("x_data", "x_indices", "x_indptr", "x_shape")
-_KEYS = ("edge_index", "x", *_CSR, "y", *MASKS, *MASK_TABLES, "node_id", "meta")
+_NAMES, _WEIGHT = "node_id", "edge_weight"
+_OF_NODES = ("y", *MASKS, *MASK_TABLES, _NAMES)
+_KEYS = ("edge_index", _WEIGHT, "x", *_CSR, *_OF_NODES, "meta")
 _GIVEN = "the graph"
 _BROKEN = (tokenize.TokenError, zipfile.BadZipFile, zlib.error, struct.error)
 _MISREAD = (EOFError, LookupError, RuntimeError, SyntaxError, TypeError, ValueError)
@@ -99,7 +106,7 @@ def load_npz(path: str | PathLike[str]) -> Graph:
     if num_nodes == 0:
         raise InvalidInput(f"{where} has no nodes: expected at least one.")
     fields: dict[str, Any] = {
-        key: torch.from_numpy(array)
+        key: array if array.dtype.kind == "U" else torch.from_numpy(array)
         for key, array in _checked(arrays, num_nodes, where).items()
     }
     edges = fields.pop("edge_index")
@@ -109,7 +116,7 @@ def load_npz(path: str | PathLike[str]) -> Graph:
 
 
 def save_npz(
-    data: Graph, path: str | PathLike[str], meta: Mapping[str, Any] | None = None
+    data: GraphLike, path: str | PathLike[str], meta: Mapping[str, Any] | None = None
 ) -> None:
     """Write a graph whole or not at all; features as CSR where that is smaller.
 
@@ -119,13 +126,19 @@ def save_npz(
         path: The file to write or replace.
         meta: Anything JSON can hold; without it ``data.meta`` is written.
     """
+    data = as_graph(data)
     held = {key for key in _KEYS if key in data and data[key] is not None}
     # Without features the labels say how many nodes there are.
     for key in ("edge_index",) if "y" in held else ("x", "edge_index"):
         if key not in held:
             raise InvalidInput(f"the graph has no {key}: expected it, to save it.")
-    whole = held - {"x", "meta"}
+    texts = node_ids(data) if not isinstance(data.node_id, Tensor) else None
+    whole = held - {"x", "meta", _WEIGHT, *([] if texts is None else [_NAMES])}
     arrays = {key: whole_numbers(data, key) for key in _KEYS if key in whole}
+    if texts is not None:
+        arrays[_NAMES] = np.asarray(texts)
+    if _WEIGHT in held:
+        arrays[_WEIGHT] = _weights_of(data)
     _expect(arrays, "edge_index", "iu", (2, None), _GIVEN)
     arrays["edge_index"] = _smallest(arrays["edge_index"])
     if "x" in held:
@@ -142,6 +155,15 @@ def save_npz(
             f"meta cannot be written ({error}): expected what JSON can hold."
         ) from error
     _write_arrays(Path(path), {**arrays, "meta": np.array(text)})
+
+
+def _weights_of(data: Graph) -> NDArray[Any]:
+    weights = data.edge_weight
+    if not isinstance(weights, Tensor) or weights.layout != torch.strided:
+        raise InvalidInput("edge_weight is no dense tensor: expected one, to save it.")
+    require_numbers(weights, _WEIGHT)
+    array: NDArray[Any] = weights.detach().cpu().to(torch.float32).numpy()
+    return array
 
 
 def _read_features(arrays: Arrays, where: str) -> Tensor | None:
@@ -203,9 +225,12 @@ def _checked(arrays: Arrays, num_nodes: int, where: str) -> dict[str, NDArray[An
             f"to {num_nodes - 1}."
         )
     found: dict[str, NDArray[Any]] = {"edge_index": edges}
-    for key in ("y", "node_id"):
-        if key in arrays:
-            found[key] = _integers(arrays, key, (num_nodes,), where)
+    if "y" in arrays:
+        found["y"] = _integers(arrays, "y", (num_nodes,), where)
+    if _NAMES in arrays:
+        found[_NAMES] = _checked_names(arrays, num_nodes, where)
+    if _WEIGHT in arrays:
+        found[_WEIGHT] = _checked_weights(arrays, edges.shape[1], where)
     for key in (*MASKS, *MASK_TABLES):
         if key in arrays:
             sides = (num_nodes,) if key in MASKS else (None, num_nodes)
@@ -217,6 +242,32 @@ def _checked(arrays: Arrays, num_nodes: int, where: str) -> dict[str, NDArray[An
                     f"{key} of {where} is damaged: expected true and false."
                 )
     return found
+
+
+def _checked_names(arrays: Arrays, num_nodes: int, where: str) -> NDArray[Any]:
+    if arrays[_NAMES].dtype.kind != "U":
+        return _integers(arrays, _NAMES, (num_nodes,), where)
+    _expect(arrays, _NAMES, "U", (num_nodes,), where)
+    try:
+        # Four bytes for each character need not be one that there is.
+        "".join(arrays[_NAMES].tolist()).encode()
+    except (ValueError, SystemError) as error:
+        raise InvalidInput(
+            f"node_id of {where} is no text: expected names of the nodes."
+        ) from error
+    return arrays[_NAMES]
+
+
+def _checked_weights(arrays: Arrays, num_edges: int, where: str) -> NDArray[Any]:
+    _expect(arrays, _WEIGHT, "fiub", (num_edges,), where)
+    with np.errstate(over="ignore"):
+        weights: NDArray[Any] = arrays[_WEIGHT].astype(np.float32, order="C")
+    if not (np.isfinite(weights) & (weights >= 0)).all():
+        raise InvalidInput(
+            f"edge_weight of {where} is not all finite and positive: expected numbers "
+            "from 0 on."
+        )
+    return weights
 
 
 def _read_meta(arrays: Arrays, where: str) -> dict[str, Any]:

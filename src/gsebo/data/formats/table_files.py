@@ -86,6 +86,7 @@ class CSVFile(TableFile):
     """A text file; its first line names the columns unless it is all numbers."""
 
     unit = "line"
+    typed = False
 
     def __init__(self, path: Path, delimiter: str | None, block_bytes: int) -> None:
         self.path = path
@@ -177,7 +178,7 @@ class CSVFile(TableFile):
 
     def _batch(self, table: Any, first: int) -> RowBatch:
         columns = {name: table[name].combine_chunks() for name in table.column_names}
-        return RowBatch(self.path, self.unit, first, table.num_rows, columns)
+        return RowBatch(self.path, self.unit, first, table.num_rows, columns, False)
 
     def _parse(self, content: bytes, lines: int, kinds: Kinds) -> Any:
         """Parse lines; ``None`` if one of them does not fit."""
@@ -321,11 +322,71 @@ _UNREADABLE = (
 )
 
 
-@final
-class ParquetFile(TableFile):
-    """A Parquet file; its rows are counted from 1."""
+class _TypedTable(TableFile):
+    """A table whose columns have types; its rows are counted from 1."""
 
     unit = "row"
+    typed = True
+
+    @final
+    def _rows_of(self, batch: Any, first: int, kinds: Kinds) -> Iterator[RowBatch]:
+        """The rows of a batch of pyarrow's; those before a fault, if there is one."""
+        # First row without a value in each column that has such and may not.
+        gaps = {
+            name: batch.column(name).is_null().index(True).as_py()
+            for name, kind in kinds.items()
+            if kind != ColumnKind.TEXT and batch.column(name).null_count
+        }
+        if gaps:
+            # Whoever reads the rows before may find fault with one of them.
+            batch = batch.slice(0, min(gaps.values()))
+        columns = {
+            name: self._column(batch.column(name), name, kind)
+            for name, kind in kinds.items()
+        }
+        if batch.num_rows:
+            yield RowBatch(self.path, self.unit, first, batch.num_rows, columns, True)
+        if gaps:
+            name = min(gaps, key=lambda name: gaps[name])
+            raise InvalidInput(
+                f"row {first + batch.num_rows} of {self.path} has no {name}: expected "
+                f"{kinds[name].value}."
+            )
+
+    @final
+    def _column(self, column: Any, name: str, kind: ColumnKind) -> Any:
+        try:
+            # Numbers are rounded to single precision, not refused.
+            return column.cast(_TYPES[kind], safe=kind != ColumnKind.NUMBER)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InvalidInput(
+                f"{name} of {self.path} is of type {column.type}: expected "
+                f"{kind.value} in each row ({escaped(str(error), longest=200)})."
+            ) from error
+
+
+@final
+class ArrowTable(_TypedTable):
+    """Columns in memory, as pyarrow has them; ``name`` is for messages."""
+
+    def __init__(self, name: str, columns: dict[str, Any], *, named: bool) -> None:
+        self.path, self.named = Path(name), named
+        self._batch = pa.RecordBatch.from_pydict(columns)
+        self.columns = tuple(columns)
+
+    def kinds(self) -> dict[str, ColumnKind | None]:
+        return {field.name: _kind(field.type) for field in self._batch.schema}
+
+    def batches(self, kinds: Kinds, progress: Progress) -> Iterator[RowBatch]:
+        if not self._batch.num_rows:
+            raise InvalidInput(f"{self.path} has no rows: expected some.")
+        yield from self._rows_of(self._batch, 1, kinds)
+
+
+@final
+class ParquetFile(_TypedTable):
+    """A Parquet file."""
+
     named = True
 
     def __init__(self, path: Path) -> None:
@@ -353,29 +414,8 @@ class ParquetFile(TableFile):
                 file.iter_batches(at_once, columns=list(kinds), use_threads=False)
             )
             while (batch := self._next(batches)) is not None:
-                # First row without a value in each column that has such and may not.
-                gaps = {
-                    name: batch.column(name).is_null().index(True).as_py()
-                    for name, kind in kinds.items()
-                    if kind != ColumnKind.TEXT and batch.column(name).null_count
-                }
-                if gaps:
-                    # Whoever reads the rows before may find fault with one of them.
-                    batch = batch.slice(0, min(gaps.values()))
-                columns = {
-                    name: self._column(batch.column(name), name, kind)
-                    for name, kind in kinds.items()
-                }
-                rows = batch.num_rows
-                if rows:
-                    yield RowBatch(self.path, self.unit, first, rows, columns)
-                first += rows
-                if gaps:
-                    name = min(gaps, key=lambda name: gaps[name])
-                    raise InvalidInput(
-                        f"row {first} of {self.path} has no {name}: expected "
-                        f"{kinds[name].value}."
-                    )
+                yield from self._rows_of(batch, first, kinds)
+                first += batch.num_rows
                 progress(f"reading {self.path.name}", first - 1, self._rows)
 
     def _next(self, batches: Iterator[Any]) -> Any:
@@ -386,16 +426,6 @@ class ParquetFile(TableFile):
             return batch
         except _UNREADABLE as error:
             raise self._unreadable(error) from error
-
-    def _column(self, column: Any, name: str, kind: ColumnKind) -> Any:
-        try:
-            # Numbers are rounded to single precision, not refused.
-            return column.cast(_TYPES[kind], safe=kind != ColumnKind.NUMBER)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise InvalidInput(
-                f"{name} of {self.path} is of type {column.type}: expected "
-                f"{kind.value} in each row ({escaped(str(error), longest=200)})."
-            ) from error
 
     def _opened(self) -> Any:
         try:
@@ -422,4 +452,5 @@ def _kind(type_: Any) -> ColumnKind | None:
         return ColumnKind.NUMBER
     if pa.types.is_dictionary(type_):
         return _kind(type_.value_type)
-    return ColumnKind.TEXT if pa.types.is_string(type_) else None
+    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return ColumnKind.TEXT if any(is_text(type_) for is_text in texts) else None

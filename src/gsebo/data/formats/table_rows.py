@@ -1,4 +1,4 @@
-"""Tables in files, read in batches that know where each row stands."""
+"""Tables, read in batches that know where each row stands."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ class RowBatch:
     rows: int
     # pyarrow arrays by name; only those of text may have nulls.
     columns: dict[str, Any]
+    typed: bool
 
     def numbers(self, name: str) -> Array:
         """A column of numbers or truth values."""
@@ -72,7 +73,7 @@ class RowBatch:
 
 
 class TableFile(ABC):
-    """A file with a table."""
+    """A file with a table, or one in memory whose path is just what it is called."""
 
     path: Path
     # ``"column 1"`` and so on where the file does not name them.
@@ -80,6 +81,8 @@ class TableFile(ABC):
     named: bool
     # What rows are counted in: ``"line"`` or ``"row"``.
     unit: str
+    # Whether columns are of a type that all rows have; text files have none.
+    typed: bool
 
     @abstractmethod
     def kinds(self) -> dict[str, ColumnKind | None]:
@@ -105,15 +108,10 @@ def open_table(
     """
     path = Path(os.path.expanduser(file))
     require_regular(path, "a table")
-    try:
-        # Here, because pyarrow need not be installed.
-        from gsebo.data.formats.table_files import CSVFile, ParquetFile
-    except ImportError as error:
-        raise InvalidInput(
-            f"reading {path} needs pyarrow, which is not installed; expected: "
-            "pip install 'gsebo[large]'."
-        ) from error
-    if path.suffix == ".parquet":
+    # Here, because these build on what is above.
+    from gsebo.data.formats.table_files import CSVFile, ParquetFile
+
+    if path.suffix.lower() == ".parquet":
         return ParquetFile(path)
     return CSVFile(path, delimiter, block_bytes)
 

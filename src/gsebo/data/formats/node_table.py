@@ -1,13 +1,14 @@
 """The node table: ids, labels, splits and features, from batches of rows to arrays."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gsebo.data.formats.folder import FolderWriter
+from gsebo.data.formats.table_ids import Faults, IdColumn, Ints
 from gsebo.data.formats.table_rows import (
     ColumnKind,
     Kinds,
@@ -16,22 +17,19 @@ from gsebo.data.formats.table_rows import (
     TableFile,
     first_true,
 )
-from gsebo.data.seeding import first_repeated
 from gsebo.data.validate import MASKS
 from gsebo.errors import InvalidInput
 
-Ints = NDArray[np.int64]
 Masks = dict[str, NDArray[np.bool_]]
-Faults = list[tuple[int, str]]
 
+LABELS = ("label", "y", "class")
+"""What a column or an attribute with classes is called, unless it is said."""
 _SPLIT_NAMES = {mask: mask.removesuffix("_mask") for mask in MASKS}
 _MOST_LABELS = 2**20
 # As people write them: Python would also take "1_000", and digits of any script.
 _NUMBER = re.compile(
     r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)", re.ASCII | re.IGNORECASE
 )
-# Ids up to so many times the number of nodes are looked up in a plain table.
-_TABLE_PER_NODE = 8
 
 
 @final
@@ -107,32 +105,6 @@ class _Labels:
 
 
 @final
-class NodeNumbers:
-    """Finds the position of each of distinct ids, in memory that grows with them."""
-
-    def __init__(self, ids: Ints) -> None:
-        self.ids = ids
-        self._low = int(ids.min())
-        span = int(ids.max()) - self._low + 1
-        self._table: NDArray[np.int32] | None = None
-        if span <= _TABLE_PER_NODE * len(ids):
-            self._table = np.full(span, -1, np.int32)
-            self._table[ids - self._low] = np.arange(len(ids), dtype=np.int32)
-        else:
-            self._order = np.argsort(ids)
-            self._sorted = ids[self._order]
-
-    def find(self, wanted: Ints) -> Ints:
-        """Positions of ids, -1 for those that nobody has."""
-        if self._table is not None:
-            inside = (wanted >= self._low) & (wanted - self._low < len(self._table))
-            places = self._table[np.where(inside, wanted - self._low, 0)]
-            return np.where(inside, places, -1).astype(np.int64)
-        near = np.searchsorted(self._sorted, wanted).clip(max=len(self.ids) - 1)
-        return np.where(self._sorted[near] == wanted, self._order[near], -1)
-
-
-@final
 @dataclass(frozen=True)
 class NodeColumns:
     """Which column of a node table is for what.
@@ -140,7 +112,7 @@ class NodeColumns:
     Attributes:
         id: Names of the nodes, by which edges call them; ``id`` by default. Without
             such a column nodes are called by their number, from 0.
-        label: Classes; ``label`` or ``y`` by default.
+        label: Classes; ``label``, ``y`` or ``class`` by default.
         split: ``train``, ``val`` or ``test``; ``split`` by default.
         left_out: Columns that are not read.
     """
@@ -154,11 +126,11 @@ class NodeColumns:
 @final
 @dataclass(frozen=True)
 class NodeTable:
-    """What a node table said, but for the features, which are on the disk already."""
+    """What a node table said, but for the features, which went elsewhere already."""
 
     num_nodes: int
-    # Finds nodes by id, where ids are not just 0, 1, 2 and so on.
-    numbers: NodeNumbers | None
+    # What nodes are called, where a column says that.
+    ids: IdColumn | None
     # Classes, -1 for none, and their names, if labels are text.
     y: Ints | None
     classes: tuple[str, ...] | None
@@ -168,28 +140,39 @@ class NodeTable:
     left_out: tuple[str, ...]
 
 
+class Rows(Protocol):
+    """What takes rows of features, a block at a time."""
+
+    def append(self, rows: NDArray[np.float32]) -> None:
+        """Take the next rows."""
+
+
 def read_nodes(
-    table: TableFile, columns: NodeColumns, writer: FolderWriter, progress: Progress
+    table: TableFile,
+    columns: NodeColumns,
+    new_features: Callable[[int], Rows],
+    progress: Progress,
 ) -> NodeTable:
-    """Read a node table; features go straight to the folder."""
+    """Read a node table; features go straight to where so many columns are taken."""
     kinds, columns, mask_columns = _plan(table, columns)
     features = tuple(name for name, kind in kinds.items() if kind == ColumnKind.NUMBER)
-    x = writer.array("x", np.float32, (len(features),)) if features else None
+    x = new_features(len(features)) if features else None
     labels = None if columns.label is None else _Labels(table, columns.label)
-    ids: list[Ints] = []
+    ids = None if columns.id is None else IdColumn(table, columns.id)
+    if ids is not None:
+        kinds[ids.name] = ids.kind
     masks: dict[str, list[NDArray[np.bool_]]] = {}
-    rows, first = 0, 0
+    rows = 0
     for batch in table.batches(kinds, progress):
-        first = first or batch.first
         rows += batch.rows
         faults: Faults = []
         block = _features(batch, features, faults)
         found = _masks(batch, columns.split, mask_columns, faults)
+        if ids is not None:
+            ids.add(batch, faults)
         batch.refuse_first(faults)
         if x is not None:
             x.append(block)
-        if columns.id is not None:
-            ids.append(batch.numbers(columns.id))
         if labels is not None:
             labels.add(batch)
         for name, part in found.items():
@@ -197,7 +180,7 @@ def read_nodes(
     y, classes = (None, None) if labels is None else labels.classes()
     return NodeTable(
         num_nodes=rows,
-        numbers=_numbers(ids, table, first, columns.id) if columns.id else None,
+        ids=ids,
         y=y,
         classes=classes,
         masks={name: np.concatenate(parts) for name, parts in masks.items()},
@@ -231,7 +214,7 @@ def _plan(
         return given or next((name for name in usual if name in chosen), None)
 
     id_, split = find(columns.id, "id"), find(columns.split, "split")
-    label = find(columns.label, "label", "y")
+    label = find(columns.label, *LABELS)
     masks: dict[str, str] = {}
     if split is None:
         found = {mask: find(None, mask, short) for mask, short in _SPLIT_NAMES.items()}
@@ -292,20 +275,3 @@ def _masks(
             fault = "is in two of train, val and test: expected one or none"
             faults.append((bad, fault))
     return masks
-
-
-def _numbers(
-    parts: list[Any], table: TableFile, first: int, name: str
-) -> NodeNumbers | None:
-    ids = np.concatenate(parts)
-    if np.array_equal(ids, np.arange(len(ids))):
-        return None
-    repeated = first_repeated(ids)
-    if repeated is not None:
-        place, earlier = repeated
-        raise InvalidInput(
-            f"{table.unit} {first + place} of {table.path} holds {name} {ids[place]}, "
-            f"as {table.unit} {first + earlier} does: expected another one for each "
-            "node."
-        )
-    return NodeNumbers(ids)
