@@ -27,7 +27,6 @@ def without(*keys: str) -> dict[str, Any]:
 
 BAD_GRAPHS: dict[str, dict[str, Any]] = {
     "object arrays": {**arrays(), "y": np.array([{}] * 40)},
-    "no features": without("x"),
     "no edges array": without("edge_index"),
     "no labels": without("y"),
     "no validation mask": without("val_mask"),

@@ -43,7 +43,7 @@ def test_options_reach_the_conversion(command: Command) -> None:
     Path("e.txt").write_text("a|b|c\n1|2|0\n")
     done = command(
         *("data", "convert", "--edges", "e.txt", "--out", "g", "--delimiter", "|"),
-        *("--source-column", "b", "--target-column", "a", "--num-nodes", 9),
+        *("--source", "b", "--target", "a", "--num-nodes", 9),
         *("--undirected", "--quiet", "--json"),
     )
     printed = json_of(done)
@@ -56,9 +56,11 @@ def test_options_reach_the_conversion(command: Command) -> None:
     [
         ([], "expected either a graph or --edges"),
         (["cora", "--edges", "e.csv"], "expected either a graph or --edges"),
-        (["e.csv"], "expected --edges e.csv"),
-        (["cora", "--undirected"], "expected --split, --seed"),
-        (["cora", "--nodes", "n.csv"], "expected --split, --seed"),
+        (["e.csv", "--num-nodes", "9"], "expected --edges with that"),
+        (["e.csv", "--duplicates", "error"], "expected --edges with that"),
+        (["cora", "--undirected"], "cora given with --undirected, for tables"),
+        (["cora", "--nodes", "n.csv"], "cora given with --nodes, for tables"),
+        (["--edges", "e.csv", "--weight", "w"], "graph folders hold no weights"),
         (["--edges", "e.csv", "--duplicates", "drop"], "expected merge or error"),
         (["--edges", "e.csv", "--duplicates", "error"], "line 2 of e.csv repeats"),
         (["--edges", "e.csv", "--num-nodes", "1"], "line 1 of e.csv names node 1"),

@@ -12,6 +12,7 @@ import typer
 from typer import Argument, Option
 
 from gsebo import data as graphs
+from gsebo.cli.graph_options import GraphOptions, with_options
 from gsebo.cli.options import DataDir, Json, Normalize, Quiet, Seed, command_group
 from gsebo.cli.output import messages, print_json, print_table, print_text, progress_bar
 from gsebo.data import DATASETS, locate
@@ -19,6 +20,7 @@ from gsebo.errors import InvalidInput, escaped
 from gsebo.names import normalise
 
 if TYPE_CHECKING:
+    from gsebo.data.formats.convert import TableOptions
     from gsebo.data.formats.folder import GraphFolder
     from gsebo.graph.graph import Graph
 
@@ -118,53 +120,37 @@ def _verified_folder(path: Path) -> tuple[str, str, str, bool, str]:
     "convert",
     epilog=f"{_EXAMPLE} convert --edges edges.csv --nodes nodes.csv --out graph/",
 )
+@with_options
 def convert(
     graph: Annotated[
-        str | None, Argument(metavar="GRAPH", help="An .npz file or a registered name.")
+        str | None,
+        Argument(
+            metavar="GRAPH",
+            help="An edge list that fits into memory, an .npz file or a registered "
+            "name.",
+        ),
     ] = None,
     *,
     out: Out,
     edges: Annotated[
         Path | None,
-        Option(help="Instead: edge list, CSV, TSV or Parquet, two integer columns."),
+        Option(help="Instead: edge list of any size, CSV, TSV or Parquet."),
     ] = None,
-    nodes: Annotated[
-        Path | None,
-        Option(help="With --edges: table of the nodes, with named columns."),
-    ] = None,
-    undirected: Annotated[
-        bool, Option("--undirected", help="Add the reverse of each edge.")
-    ] = False,
+    tables: GraphOptions,
     num_nodes: Annotated[
         int | None,
-        Option(min=1, help="Without --nodes; else the largest number plus one."),
+        Option(
+            min=1,
+            help="With --edges, without --nodes; else the largest number plus one.",
+        ),
     ] = None,
     duplicates: Annotated[
         str,
         Option(
-            metavar="merge|error", help="What to do with an edge that is there again."
+            metavar="merge|error",
+            help="With --edges: what to do with an edge that is there again.",
         ),
     ] = "merge",
-    delimiter: Annotated[
-        str | None,
-        Option(help="One character, tab or space; by default as in the first line."),
-    ] = None,
-    source_column: Annotated[
-        str | None, Option(metavar="NAME", help="By default source.")
-    ] = None,
-    target_column: Annotated[
-        str | None, Option(metavar="NAME", help="By default target.")
-    ] = None,
-    id_column: Annotated[
-        str | None, Option(metavar="NAME", help="By default id, where there is one.")
-    ] = None,
-    label_column: Annotated[
-        str | None, Option(metavar="NAME", help="By default label or y.")
-    ] = None,
-    leave_out: Annotated[
-        list[str] | None,
-        Option(metavar="NAME", help="A column of --nodes to ignore. Repeatable."),
-    ] = None,
     split: Annotated[
         str | None, Option(help="Draw masks: random:10/20/70, planetoid, file:3, ...")
     ] = None,
@@ -176,35 +162,38 @@ def convert(
 ) -> None:
     """Write a graph as a folder of memory-mapped arrays, in bounded memory.
 
-    The first row that cannot be used is named, and nothing is left behind.
+    An edge list that fits into memory may be given as GRAPH; one of any size as
+    --edges, whose edges go one way unless there is --undirected, and whose ids are
+    whole numbers or those of --nodes. The first row that cannot be used is named,
+    and nothing is left behind.
     """
-    from gsebo.data import load
     from gsebo.data.formats.convert import TableOptions, convert_tables
     from gsebo.data.formats.folder import write_folder
     from gsebo.data.formats.node_table import NodeColumns
 
     messages.quiet = quiet
     options = TableOptions(
-        undirected=undirected,
+        undirected=tables.directed is False,
         num_nodes=num_nodes,
         duplicates=duplicates,  # type: ignore[arg-type]  # checked when made
-        delimiter=delimiter,
-        ends=(source_column, target_column),
-        nodes=NodeColumns(id_column, label_column, None, tuple(leave_out or ())),
+        delimiter=tables.delimiter,
+        ends=(tables.source, tables.target),
+        nodes=NodeColumns(tables.id, tables.label, None, tuple(tables.leave_out or ())),
         split=split,
         seed=seed,
     )
-    plain = options == TableOptions(split=split, seed=seed) and nodes is None
-    _check_inputs(graph, edges, plain)
+    _check_inputs(graph, edges, tables, options)
     with _tidy_when_ended(quiet or json) as progress:
         if edges is None:
-            whole = load(str(graph), data_dir=data_dir, normalize=normalize)
+            whole = tables.load_graph(
+                str(graph), data_dir=data_dir, normalize=normalize
+            )
             whole = _with_masks(whole, split, seed)
             name = whole.meta["name"]
             folder = write_folder(whole, out, facts={"made_from": [escaped(name)]})
         else:
             folder = convert_tables(
-                edges, out, nodes=nodes, options=options, progress=progress
+                edges, out, nodes=tables.nodes, options=options, progress=progress
             )
     _show(folder, json)
 
@@ -250,17 +239,28 @@ def generate(
     _show(folder, json)
 
 
-def _check_inputs(graph: str | None, edges: Path | None, plain: bool) -> None:
+def _check_inputs(
+    graph: str | None,
+    edges: Path | None,
+    tables: GraphOptions,
+    options: "TableOptions",
+) -> None:
     """One graph or one edge list, and options only where they say something."""
     if (graph is None) == (edges is None):
         given = "neither was given" if graph is None else f"{graph} and {edges} given"
         raise InvalidInput(f"{given}: expected either a graph or --edges.")
-    if graph is not None and Path(graph).suffix in (".csv", ".tsv", ".parquet"):
-        raise InvalidInput(f"{graph} is a table: expected --edges {graph}.")
-    if graph is not None and not plain:
+    if graph is not None:
+        tables.check_tables(graph)
+        for name, usual in (("num_nodes", None), ("duplicates", "merge")):
+            if getattr(options, name) != usual:
+                option = f"--{name.replace('_', '-')}"
+                raise InvalidInput(
+                    f"{graph} was given with {option}: expected --edges with that."
+                )
+    elif tables.weight is not None:
         raise InvalidInput(
-            f"{graph} was given with options for edge lists and node tables: expected "
-            "--split, --seed, --data-dir and --normalize at most."
+            f"--weight {tables.weight} given with --edges: expected none, as graph "
+            "folders hold no weights."
         )
 
 

@@ -22,8 +22,8 @@ from gsebo.cli.output import (
     print_text,
     progress_bar,
 )
-from gsebo.data import DATASETS, GENERATED, load, noise_in_words, save_npz
-from gsebo.data.datasets.registry import is_graph_path
+from gsebo.data import DATASETS, GENERATED, noise_in_words, save_npz
+from gsebo.data.datasets.registry import is_graph_path, is_table
 from gsebo.distributed import launched
 from gsebo.errors import InvalidInput
 from gsebo.experiments.fit import FittedTrial, fit_trials, versions
@@ -100,8 +100,13 @@ class Experiment:
             METHODS[name].make(**given).check_parameters()
         dataset = options.dataset
         # Before split and noise.
-        self._loaded = load(
-            dataset, data_dir=options.data_dir, normalize=options.normalize
+        self._loaded = options.load_graph(
+            dataset,
+            data_dir=options.data_dir,
+            normalize=options.normalize,
+            features_needed=any(
+                METHODS[name].estimator.needs_features for name in self.methods
+            ),
         )
         registered = normalise(dataset) in {**DATASETS, **GENERATED}
         self._is_file = is_graph_path(dataset) or not registered
@@ -129,7 +134,8 @@ class Experiment:
         """
         options = self._options
         changed = options.noise_level or options.normalize is not None
-        if self._split == "file" and not changed:
+        # How columns were called is not remembered, and a table may grow.
+        if self._split == "file" and not changed and not is_table(self.name):
             return str(Path(self.name).resolve()) if self._is_file else self.name
         path = folder.resolve() / "graph.npz"
         save_npz(data, path)

@@ -1,16 +1,15 @@
 """``gsebo fit`` and ``gsebo compare``: their options, of which nothing needs torch."""
 
-import inspect
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union
 
 from typer import Argument, Option
 
+from gsebo.cli.graph_options import GraphOptions, with_options
 from gsebo.cli.options import DataDir, Json, Memory, Normalize, Quiet, Seed, Strengths
 from gsebo.cli.output import messages
 from gsebo.data import noise_spec
@@ -22,15 +21,16 @@ from gsebo.names import normalise, own_name, unknown_name
 
 
 @dataclass
-class FitOptions:
+class FitOptions(GraphOptions):
     """What both commands take."""
 
     dataset: Annotated[
         str,
         Argument(
             metavar="DATASET",
-            help="A registered name ([bold]gsebo list datasets[/bold]), an .npz file "
-            "or a graph folder ([bold]gsebo data convert[/bold]).",
+            help="A registered name ([bold]gsebo list datasets[/bold]), an edge list "
+            "(CSV, TSV or Parquet), an .npz file or a graph folder ([bold]gsebo data "
+            "convert[/bold]).",
         ),
     ]
     backbone: Annotated[
@@ -91,6 +91,7 @@ class FitOptions:
     def check_names(self, methods: Sequence[str]) -> None:
         """Raise for a graph, method or preset that does not exist."""
         require_known_graph(self.dataset)
+        self.check_tables(self.dataset)
         for method in methods:
             own_name("method", method, METHODS)
         if self.preset is not None:
@@ -114,24 +115,6 @@ class FitOptions:
         return found
 
 
-def _with_fit_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command line have all of :class:`FitOptions` instead of ``options``."""
-    shared = inspect.signature(FitOptions).parameters
-
-    @wraps(command)
-    def run(**given: Any) -> None:
-        options = FitOptions(**{name: given.pop(name) for name in shared})
-        command(options=options, **given)
-
-    parameters = [
-        each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for own in inspect.signature(command).parameters.values()
-        for each in (shared.values() if own.name == "options" else [own])
-    ]
-    vars(run)["__signature__"] = inspect.Signature(parameters)
-    return run
-
-
 class ModelPlace(NamedTuple):
     """Where the model goes, if anywhere; only the first of several processes writes."""
 
@@ -141,7 +124,7 @@ class ModelPlace(NamedTuple):
     is_first: bool
 
 
-@_with_fit_options
+@with_options
 def fit(
     method: Annotated[
         str, Option(help="A name of [bold]gsebo list methods[/bold].")
@@ -234,7 +217,7 @@ def _check_folder(out: Path | None, resume: bool, seeds: int | None) -> None:
         )
 
 
-@_with_fit_options
+@with_options
 def compare(
     methods: Annotated[
         str,

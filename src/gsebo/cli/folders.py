@@ -80,7 +80,8 @@ def inferred(
     probability = np.load(path, mmap_mode="r", allow_pickle=False)
     result = _accuracies(arrays, probability)
     if (place := outputs.predictions) is not None:
-        write_columns(place, _predictions(probability, place.suffix == ".npy"))
+        columns = _predictions(probability, place.suffix == ".npy", folder)
+        write_columns(place, columns)
         messages.note(f"The predictions are in {place}.")
     if (place := outputs.strengths) is not None:
         pieces = model.edge_strengths(graph, strengths)
@@ -122,8 +123,10 @@ def _accuracies(arrays: GraphArrays, probability: np.ndarray) -> dict[str, Any]:
 
 
 def _predictions(
-    probability: np.ndarray, classes_only: bool
+    probability: np.ndarray, classes_only: bool, folder: GraphFolder
 ) -> Iterator[dict[str, np.ndarray]]:
+    """Numbers of classes alone, or nodes and classes as the user calls them."""
+    ids, names = folder.ids(), folder.manifest.classes
     for rows in _slices(len(probability)):
         piece = np.asarray(probability[rows])
         predicted = piece.argmax(-1)
@@ -131,8 +134,8 @@ def _predictions(
             yield {"predicted": predicted}
         else:
             yield {
-                "node": np.arange(rows.start, rows.start + len(piece)),
-                "predicted": predicted,
+                "node": ids[rows],
+                "predicted": predicted if names is None else np.array(names)[predicted],
                 "probability": piece.max(-1),
             }
         release(probability)

@@ -1,7 +1,7 @@
 """``gsebo inspect``: which edges a model weakened or strengthened."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -13,11 +13,12 @@ from torch import Tensor
 from typer import Option
 
 from gsebo.cli.options import Json, Model
-from gsebo.cli.output import messages, print_json, print_table
+from gsebo.cli.output import csv_field, messages, print_json, print_table
 from gsebo.data.datasets.registry import is_graph_folder
 from gsebo.data.formats.folder import GraphFolder
 from gsebo.errors import InvalidInput
 from gsebo.files import write_atomically
+from gsebo.graph.graph import as_graph
 from gsebo.methods import GraphClassifier, load_model
 from gsebo.methods.saving import read_facts
 from gsebo.model.fitted import EdgePiece
@@ -61,7 +62,7 @@ def inspect(
     edges = ModelEdges.of(fitted, graph or facts.dataset, model)
     changes = edges.summary(top)
     if export is not None:
-        write_atomically(export, _lines(edges.pieces))
+        write_atomically(export, _lines(edges.pieces, edges.ids))
         messages.note(f"The edges are in {export}.")
     about = {
         "model": str(model),
@@ -86,6 +87,8 @@ class ModelEdges(NamedTuple):
     learned: bool
     num_nodes: int
     added: int = 0  # How many edges the method has added.
+    ids: NDArray[Any] | None = None  # What the user calls each node,
+    class_names: Sequence[str] | None = None  # and each class, if not by number.
 
     @classmethod
     def of(
@@ -93,14 +96,17 @@ class ModelEdges(NamedTuple):
     ) -> "ModelEdges":
         """Those of a model, which was perhaps fitted on the folder of a graph."""
         if fitted.model_.is_held:
-            index = fitted.graph_.edge_index.cpu()
+            shown = as_graph(fitted.graph_)
+            index = shown.edge_index.cpu()
             piece = EdgePiece(index, fitted.initial_strength_, fitted.strength_)
             return cls(
                 lambda: [piece],
-                fitted.graph_.y.cpu().numpy(),
+                shown.y.cpu().numpy(),
                 fitted.model_.learned,
                 len(fitted.probability_),
                 int(fitted.new_edge_index_.shape[1]),
+                shown.ids,
+                fitted.model_.class_names,
             )
         if graph is None or not is_graph_folder(graph):
             raise InvalidInput(
@@ -114,6 +120,8 @@ class ModelEdges(NamedTuple):
             arrays.y,
             True,
             arrays.num_nodes,
+            ids=folder.ids(),
+            class_names=folder.manifest.classes,
         )
 
     def summary(self, top: int) -> dict[str, Any]:
@@ -134,10 +142,21 @@ class ModelEdges(NamedTuple):
             "num_edges": count,
             # One if all layers share the strengths.
             "layers": [
-                {"layer": number if per_layer else None, **layer.changes()}
+                {"layer": number if per_layer else None, **self._named(layer.changes())}
                 for number, layer in enumerate(layers)
             ],
         }
+
+    def _named(self, changes: dict[str, Any]) -> dict[str, Any]:
+        """The same with nodes and classes as the user calls them."""
+        for edge in changes["most_changed"]:
+            for end in ("source", "target"):
+                if self.ids is not None:
+                    edge[end] = self.ids[edge[end]].item()
+                number = edge[f"{end}_class"]
+                if self.class_names is not None and number is not None:
+                    edge[f"{end}_class"] = self.class_names[number]
+        return changes
 
 
 def unchanged_everywhere(changes: dict[str, Any]) -> bool:
@@ -301,11 +320,13 @@ def _rounded(number: float | None, digits: int) -> str | None:
     return None if number is None else f"{number:.{digits}f}"
 
 
-def _class(number: int | None) -> str:
-    return "?" if number is None else str(number)
+def _class(name: int | str | None) -> str:
+    return "?" if name is None else str(name)
 
 
-def _lines(pieces: Callable[[], Iterable[EdgePiece]]) -> Iterator[bytes]:
+def _lines(
+    pieces: Callable[[], Iterable[EdgePiece]], ids: NDArray[Any] | None
+) -> Iterator[bytes]:
     """A line for each edge, of one layer after another."""
     layers: int | None = None
     number = 0
@@ -317,10 +338,13 @@ def _lines(pieces: Callable[[], Iterable[EdgePiece]]) -> Iterator[bytes]:
                 yield head.encode()
             row = strength[number] if layers else strength
             layer = f"{number}," if layers else ""
-            columns = *edges, start, row, ratios(start, row)
-            rows = zip(*(column.tolist() for column in columns), strict=True)
+            ends = (end.numpy() for end in edges)
+            named = ((end if ids is None else ids[end]).tolist() for end in ends)
+            columns = (column.tolist() for column in (start, row, ratios(start, row)))
+            rows = zip(*named, *columns, strict=True)
             yield "".join(
-                f"{a},{b},{layer}{before:.9g},{after:.9g},{_ratio(ratio)}\n"
+                f"{csv_field(a)},{csv_field(b)},{layer}{before:.9g},{after:.9g},"
+                f"{_ratio(ratio)}\n"
                 for a, b, before, after, ratio in rows
             ).encode()
         number += 1

@@ -148,6 +148,18 @@ def _shown(text: str) -> str:
     return text if text.isprintable() else escaped(text, longest=len(text))
 
 
+def csv_field(value: object) -> str:
+    """A field of a line of CSV, in quotes where it needs them.
+
+    >>> csv_field(7), csv_field("a,b")
+    ('7', '"a,b"')
+    """
+    text = str(value)
+    if not any(mark in text for mark in ',"\r\n'):
+        return text
+    return '"' + text.replace('"', '""') + '"'
+
+
 def percent(fraction: float | None) -> str | None:
     """Write a fraction as a percentage.
 

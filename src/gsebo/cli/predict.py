@@ -3,14 +3,12 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-from torch import Tensor
 from typer import Argument, Option
 
 from gsebo.cli.folders import Outputs, inferred
+from gsebo.cli.graph_options import GraphOptions, with_options
 from gsebo.cli.options import DataDir, Json, Memory, Model, Normalize, Strengths
-from gsebo.cli.output import messages, percent, print_json, print_table
-from gsebo.data import load
-from gsebo.data.datasets.registry import is_graph_folder
+from gsebo.cli.output import csv_field, messages, percent, print_json, print_table
 from gsebo.data.formats.folder import GraphFolder
 from gsebo.errors import InvalidInput
 from gsebo.experiments.fit import accuracy
@@ -19,13 +17,15 @@ from gsebo.methods import load_model
 from gsebo.methods.saving import read_facts
 
 
+@with_options
 def predict(
     model: Model,
     graph: Annotated[
         str | None,
         Argument(
             metavar="GRAPH",
-            help="A name or .npz; by default the graph the model was fitted on.",
+            help="A name, an edge list (CSV, TSV or Parquet), an .npz file or a "
+            "graph folder; by default the graph the model was fitted on.",
         ),
     ] = None,
     out: Annotated[
@@ -40,12 +40,14 @@ def predict(
     strengths: Strengths = None,
     memory: Memory = "1G",
     json: Json = False,
+    *,
+    tables: GraphOptions,
 ) -> None:
     """Predict the class of every node of a graph.
 
     The graph may have other nodes and edges than the one of the fit, with the
     same features. What the fit knew keeps its strength; nodes are matched by
-    node_id, or else by position and features.
+    their ids, or else by position and features.
     """
     fitted, facts = load_model(model), read_facts(model)
     name = graph or facts.dataset
@@ -54,6 +56,7 @@ def predict(
             f"no graph given, and the model in {model} does not remember its own; "
             "expected the name or path of a graph."
         )
+    tables.check_tables(name)
     result: dict[str, Any] = {"model": str(model), "graph": name}
     each: dict[str, Any] = {}
     if not fitted.model_.is_held:
@@ -67,15 +70,24 @@ def predict(
                 f"--strengths {strengths} given with a model of a graph that was in "
                 "memory; expected gsebo inspect."
             )
-        if is_graph_folder(name):
-            data = GraphFolder.open(name).to_data()
-        else:
-            data = load(name, data_dir=data_dir, normalize=normalize)
+        data = tables.load_graph(
+            name,
+            data_dir=data_dir,
+            normalize=normalize,
+            features_needed=fitted.needs_features,
+        )
         probability, predicted = fitted.predict_proba(data).max(dim=-1)
         new_nodes, new_edges = fitted.model_.new_in(data)
+        each = {
+            "node": data.ids.tolist(),
+            "predicted": fitted.classes_[predicted.numpy()].tolist(),
+            "probability": probability.tolist(),
+        }
         if out is not None:
-            _write(out, predicted, probability)
+            _write(out, each)
             messages.note(f"The predictions are in {out}.")
+        if "y" in data:
+            data.y = fitted.labels_of(data)
         result |= {
             "num_nodes": predicted.numel(),
             "counts": predicted.bincount(minlength=fitted.num_classes_).tolist(),
@@ -85,17 +97,20 @@ def predict(
             "new_edges": new_edges,
             "out": None if out is None else str(out),
         }
-        each = {"predicted": predicted.tolist(), "probability": probability.tolist()}
+    result["classes"] = fitted.classes_.tolist()
     if json:
         print_json({**result, **each})
         return
     _print(result)
 
 
-def _write(path: Path, predicted: Tensor, probability: Tensor) -> None:
-    pairs = zip(predicted.tolist(), probability.tolist(), strict=True)
-    lines = ["node,predicted,probability"]
-    lines += [f"{node},{label},{p:.6f}" for node, (label, p) in enumerate(pairs)]
+def _write(path: Path, columns: dict[str, list[Any]]) -> None:
+    lines = [",".join(columns)]
+    # Ids and names of classes may be any text.
+    lines += [
+        f"{csv_field(node)},{csv_field(predicted)},{probability:.6f}"
+        for node, predicted, probability in zip(*columns.values(), strict=True)
+    ]
     write_atomically(path, ("\n".join(lines) + "\n").encode())
 
 
@@ -103,7 +118,7 @@ def _print(result: dict[str, Any]) -> None:
     print_table(
         f"Predicted classes of {result['graph']}, {result['num_nodes']} nodes",
         (">class", ">nodes"),
-        enumerate(result["counts"]),
+        zip(result["classes"], result["counts"], strict=True),
     )
     new_nodes, new_edges = result.get("new_nodes", 0), result.get("new_edges", 0)
     if new_nodes or new_edges:

@@ -130,6 +130,7 @@ class Graph:
         id: str | None = None,
         label: str | None = None,
         weight: str | None = None,
+        leave_out: Sequence[str] = (),
         directed: bool = False,
     ) -> Graph:
         """An edge list and a node table that are ``pandas`` data frames.
@@ -144,11 +145,13 @@ class Graph:
             id: Column of the nodes with the names by which edges call them.
             label: Column of the nodes with their classes; missing where not known.
             weight: Column of the edges; ``weight`` by default, if there is one.
+            leave_out: Columns of the nodes that are no features.
             directed: Whether an edge goes one way only.
         """
         make: Any = KINDS_OF_GRAPHS["pandas.core.frame:DataFrame"]
         columns = {"source": source, "target": target, "id": id, "label": label}
-        made: Graph = make(edges, nodes, weight=weight, directed=directed, **columns)
+        more = {"weight": weight, "leave_out": leave_out, "directed": directed}
+        made: Graph = make(edges, nodes, **columns, **more)
         return made
 
     def to_pyg(self) -> Data:

@@ -95,7 +95,8 @@ def test_every_line_number(line, block_bytes, end, tmp_path_factory) -> None:
     [
         (b"id,label\n0,1\n1\n", "line 3 of n.csv has 1 field: expected 2 (id, label)"),
         (b"id,f\n4,1\n5,1\n4,2\n", "line 4 of n.csv holds id 4, as line 2 does"),
-        (b"id,f\nx,1\n", "line 2 of n.csv holds 'x' as id: expected a whole number"),
+        (b"id,f\n ,1\n", "line 2 of n.csv has no id: expected what a node is called"),
+        (b"id,f\nx,1\n", "line 1 of e.csv names node 0 as its source: expected an id"),
         (b"id,label\n0,0\n1,9\n", "line 3 of n.csv holds '9' as label: expected a cl"),
         (b"id,label\n0,-2\n1,1\n", "line 2 of n.csv holds '-2' as label"),
         (b"id,label\n0,0\n1,a\n", "line 3 of n.csv holds 'a' as label: expected a who"),

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from os import PathLike
@@ -128,6 +129,7 @@ def load(
     label: str | None = None,
     weight: str | None = None,
     delimiter: str | None = None,
+    leave_out: Sequence[str] | None = None,
     directed: bool | None = None,
 ) -> Graph:
     """Load a registered dataset by name, or any graph from its file or folder.
@@ -166,6 +168,7 @@ def load(
         weight: Column of the edge list; ``weight`` by default, if there is one.
         delimiter: One character, ``"tab"`` or ``"space"``; by default whichever is in
             the first line.
+        leave_out: Columns of the node table that are no features.
         directed: Whether an edge goes one way only, from source to target; by default
             each goes both ways.
 
@@ -174,7 +177,7 @@ def load(
     """
     columns = {"source": source, "target": target, "id": id, "label": label}
     more = {"nodes": nodes, "weight": weight, "delimiter": delimiter}
-    options = {**columns, **more, "directed": directed}
+    options = {**columns, **more, "leave_out": leave_out, "directed": directed}
     table_options = {name: each for name, each in options.items() if each is not None}
     named = not is_graph_path(name_or_path)
     folder = is_graph_folder(name_or_path)

@@ -203,7 +203,8 @@ def end_columns(
             raise InvalidInput(
                 f"{place}{table.path} names the columns "
                 f"{', '.join(table.columns):.80}: expected {names[0]} and {names[1]}"
-                f"{', or two whole numbers' * (table.unit == 'line')}."
+                f"{', or two whole numbers' * (table.unit == 'line')}; --source and "
+                "--target name others."
             )
     if names[0] == names[1]:
         raise InvalidInput(

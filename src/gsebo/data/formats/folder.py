@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import secrets
@@ -115,6 +116,13 @@ class GraphFolder:
         }
         return Graph(num_nodes=self.manifest.num_nodes, **kept)
 
+    def ids(self) -> Array:
+        """What the user calls each node, in memory: whole numbers or texts."""
+        held = self._mapped().get("node_id")
+        if held is None:
+            return np.arange(self.manifest.num_nodes)
+        return _user_ids(np.array(held))
+
     def verify(self) -> None:
         """Read everything again, in bounded memory, and raise for the first fault."""
         check_arrays(self.path, self.manifest, anew=True)
@@ -140,10 +148,10 @@ class GraphFolder:
             "edge_index": torch.from_numpy(edges),
         }
         for name in ("y", "node_id"):
-            if name in held and held[name].dtype.kind == "S":
-                fields[name] = np.char.decode(held[name], "utf-8")
-            elif name in held:
-                fields[name] = torch.from_numpy(held[name].astype(np.int64))
+            if name in held:
+                found = _user_ids(held[name])
+                is_text = found.dtype.kind == "U"
+                fields[name] = found if is_text else torch.from_numpy(found)
         fields |= {name: torch.from_numpy(held[name]) for name in MASKS if name in held}
         meta = {**manifest.facts, "name": self.path.name}
         if manifest.classes is not None:
@@ -326,6 +334,15 @@ def log_degree(degree: NDArray[np.integer]) -> NDArray[np.float32]:
     return np.array(logarithm, np.float32)[place, None]
 
 
+def with_log_degree(data: Graph) -> Graph:
+    """A shallow copy of a graph without features, with the one feature."""
+    data = copy.copy(sized(data))
+    kept = canonicalise(data).edge_index[1]
+    degree = torch.bincount(kept.cpu(), minlength=data.num_nodes)
+    data.x = torch.from_numpy(log_degree(degree.numpy()))
+    return data
+
+
 def write_folder(
     graph: GraphLike | GraphArrays,
     path: str | PathLike[str],
@@ -396,10 +413,7 @@ def _laid_out(data: Graph) -> tuple[GraphArrays, dict[str, Any]]:
     source, target = data.edge_index
     counted: dict[str, Any] = {}
     if "x" not in data or data.x is None:
-        kept = canonicalise(data).edge_index[1]
-        degree = torch.bincount(kept, minlength=num_nodes)
-        data = data.clone()
-        data.x = torch.from_numpy(log_degree(degree.numpy()))
+        data = with_log_degree(data)
         counted["features_made"] = LOG_DEGREE
     arrays = GraphArrays.of(data)
     loops = int((source == target).sum())
@@ -449,6 +463,13 @@ def _named(arrays: GraphArrays) -> dict[str, Array]:
 def stored_ids(ids: Array) -> Array:
     """Ids as files hold them: texts as bytes in UTF-8, all of the same width."""
     return np.char.encode(ids, "utf-8") if ids.dtype.kind == "U" else ids
+
+
+def _user_ids(stored: Array) -> Array:
+    """The same numbers or texts as they are in memory."""
+    if stored.dtype.kind == "S":
+        return np.char.decode(stored, "utf-8")
+    return stored.astype(np.int64)
 
 
 def _stored_type(values: Array) -> np.dtype[Any]:

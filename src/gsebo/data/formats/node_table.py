@@ -140,7 +140,7 @@ class NodeTable:
     left_out: tuple[str, ...]
 
 
-class Rows(Protocol):
+class FeatureRows(Protocol):
     """What takes rows of features, a block at a time."""
 
     def append(self, rows: NDArray[np.float32]) -> None:
@@ -150,7 +150,7 @@ class Rows(Protocol):
 def read_nodes(
     table: TableFile,
     columns: NodeColumns,
-    new_features: Callable[[int], Rows],
+    new_features: Callable[[int], FeatureRows],
     progress: Progress,
 ) -> NodeTable:
     """Read a node table; features go straight to where so many columns are taken."""

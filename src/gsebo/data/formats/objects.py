@@ -31,6 +31,7 @@ def from_pandas(
     id: str | None = None,
     label: str | None = None,
     weight: str | None = None,
+    leave_out: Sequence[str] = (),
     directed: bool = False,
 ) -> Graph:
     """See :meth:`gsebo.Graph.from_pandas`."""
@@ -38,7 +39,7 @@ def from_pandas(
         _frame(edges, "the frame of edges"),
         None if nodes is None else _frame(nodes, "the frame of nodes"),
         ends=(source, target),
-        columns=NodeColumns(id, label),
+        columns=NodeColumns(id, label, None, tuple(leave_out)),
         weight=weight,
         directed=directed,
     )

@@ -28,6 +28,8 @@ _TYPES = {
 }
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LONGEST_LINE = 2**28
+# Rows whose fields say what a column holds, if those before are empty.
+_ROWS_SEEN = 100
 _EMPTY = (b"", b"\r")
 _NO_ROW = "is empty: expected a row, as more rows follow"
 _DELIMITERS = "\t,; "
@@ -93,7 +95,7 @@ class CSVFile(TableFile):
         self._block_bytes = block_bytes
         opening: list[bytes] = []
         for block in _line_blocks(path, block_bytes):
-            opening += block.content.split(b"\n", 2)[:2]
+            opening += block.content.split(b"\n", _ROWS_SEEN)[:_ROWS_SEEN]
             if len(opening) > 1:
                 break
         for number, line in enumerate(opening[:2], 1):
@@ -110,7 +112,7 @@ class CSVFile(TableFile):
             self.columns = tuple(f"column {n + 1}" for n in range(len(fields)))
         if (twice := self._repeated_name()) is not None:
             self._refuse(1, f"names two columns {twice!r:.40}: expected each name once")
-        self._first_row = self._fields(_decoded(opening[0])) if opening else []
+        self._first_rows = [self._fields(_decoded(line)) for line in opening]
 
     def _checked_header(self, opening: list[bytes]) -> str:
         if not opening:
@@ -130,14 +132,19 @@ class CSVFile(TableFile):
         raise InvalidInput(f"line {line} of {self.path} {fault}.")
 
     def kinds(self) -> dict[str, ColumnKind | None]:
-        """What the first row holds; an empty field counts as a number."""
+        """What the first row holds, of the first rows, in which a field is not empty.
+
+        Where all are empty they count as numbers.
+        """
         found: dict[str, ColumnKind | None] = dict.fromkeys(
             self.columns, ColumnKind.NUMBER
         )
-        for name, field in zip(self.columns, self._first_row, strict=False):
+        for place, name in enumerate(self.columns):
+            fields = (row[place] for row in self._first_rows if place < len(row))
+            field = next((field for field in fields if field.strip()), "0.0")
             if _WHOLE_NUMBER.fullmatch(field):
                 found[name] = ColumnKind.INTEGER
-            elif not _fits(field or "0", ColumnKind.NUMBER):
+            elif not _fits(field, ColumnKind.NUMBER):
                 found[name] = ColumnKind.TEXT
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -55,6 +56,7 @@ def load_tables(
     label: str | None = None,
     weight: str | None = None,
     delimiter: str | None = None,
+    leave_out: Sequence[str] = (),
     directed: bool = False,
 ) -> Graph:
     """Read an edge list, and what a node table says: text files or Parquet.
@@ -72,7 +74,7 @@ def load_tables(
         tables[0],
         tables[1] if nodes else None,
         ends=(source, target),
-        columns=NodeColumns(id, label),
+        columns=NodeColumns(id, label, None, tuple(leave_out)),
         weight=weight,
         directed=directed,
     )
@@ -90,12 +92,12 @@ def graph_of(
     directed: bool = False,
 ) -> Graph:
     """The graph of an edge list and a node table; ``meta`` says how it came about."""
+    read = _EdgeRows(edges, end_columns(edges, ends), weight)
     features = _Features()
     table = None
     if nodes is not None:
         wanted = columns or NodeColumns()
         table = read_nodes(nodes, wanted, features.begin, _no_progress)
-    read = _EdgeRows(edges, end_columns(edges, ends), weight)
     num_nodes, ids, (source, target) = _numbered(read, table)
     kept = source != target
     pairs = source[kept], target[kept]
