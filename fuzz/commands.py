@@ -16,20 +16,23 @@ from gsebo.data.formats.folder import write_folder
 from gsebo.errors import InvalidInput
 
 _FILES = ["g.npz", "folder", "model", "e.csv", "n.csv", "r.toml", "results", "new"]
+_TABLES = (
+    "--nodes --source --target --id --label --weight --leave-out --delimiter "
+    "--undirected"
+)
 _OPTIONS = {
     "fit": "--method --backbone --seed --set --split --noise --out --json --batch-size "
     "--sampler --memory --normalize --quiet --preset --strengths --predictions "
-    "--resume --data-dir --device",
-    "compare": "--methods --seed --set --split --noise --json",
-    "predict": "--out --json --strengths --memory --normalize",
+    f"--resume --data-dir --device {_TABLES}",
+    "compare": f"--methods --seed --set --split --noise --json {_TABLES}",
+    "predict": f"--out --json --strengths --memory --normalize {_TABLES}",
     "inspect": "--top --export --out --json",
     "show": "--seeds --format --choices --results --quiet",
     "list": "--json",
     "results verify": "--results --fix --json",
     "results migrate": "--results --json",
-    "data convert": "--edges --nodes --out --split --num-nodes --delimiter "
-    "--duplicates --undirected --json --id-column --label-column --leave-out "
-    "--source-column --seed",
+    "data convert": "--edges --out --split --num-nodes "
+    f"--duplicates --json --seed {_TABLES}",
     "data info": "--json --data-dir",
     "data verify": "--json --data-dir",
 }
@@ -64,8 +67,12 @@ _USUAL = {
     "--edges": "e.csv",
     "--nodes": "n.csv",
     "--num-nodes": "4 9",
-    "--id-column": "id f0",
-    "--label-column": "label",
+    "--id": "id f0",
+    "--label": "label",
+    "--source": "source target",
+    "--target": "target",
+    "--weight": "weight source",
+    "--leave-out": "f0",
 }
 _WORDS = (
     "gsebo vanilla gcn vanilla,gsebo cpu json removed:10 paper 0 x=1 = 1GB -- --help"

@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 from fuzz.damage import FLAT, JUNK, NUMBERS, array_damage, bytes_damage
 from fuzz.folders import FolderContent
 from fuzz.target import Draw, Target, require
-from gsebo import GSEBO, Vanilla, generate_graph
+from gsebo import GSEBO, Vanilla, generate_graph, load_data
 from gsebo.data import (
     apply_noise,
     apply_split,
@@ -28,7 +28,7 @@ from gsebo.data import (
     validate,
 )
 from gsebo.data.formats.convert import TableOptions, convert_tables
-from gsebo.data.formats.folder import write_folder
+from gsebo.data.formats.folder import with_log_degree, write_folder
 from gsebo.data.formats.node_table import NodeColumns
 from gsebo.errors import InvalidInput
 
@@ -254,6 +254,44 @@ class Tables(Target):
             require(not (place / "copy").exists(), "whole or nothing")
             raise
         FolderContent().read(("table", False), place)
+
+
+@final
+class TablesInMemory(Target):
+    """The same tables, straight into a graph."""
+
+    name, share = "tables-in-memory", 3
+    may_leave = frozenset({"g.npz"})
+
+    def draw(self, draw: Draw) -> Any:
+        """Draw two tables and how to read them."""
+        edges, nodes, _, columns = Tables().draw(draw)
+        options = {"directed": draw(st.booleans())}
+        if draw(st.booleans()):
+            heads = ["source", "target", draw(st.sampled_from(["weight", "w"]))]
+            cells = _CELLS | st.sampled_from(["a", "b1", "007"])
+            edges = _drawn_table(draw, heads, _CELLS if nodes else cells, 15)
+            options["weight"] = draw(st.sampled_from([None, "weight", "w"]))
+        if "left_out" in columns:
+            options["leave_out"] = columns.pop("left_out")
+        return edges, nodes, {**options, **columns}
+
+    def write(self, case: Any, place: Path) -> None:
+        """Write the files."""
+        Tables().write((*case, None), place)
+
+    def read(self, case: Any, place: Path) -> None:
+        """Read the graph, and check what it has to be."""
+        edges, nodes, options = case
+        table = None if nodes is None else _table_path(nodes, place / "nodes")
+        data = load_data(_table_path(edges, place / "edges"), nodes=table, **options)
+        pairs = data.edge_index
+        require(bool((pairs[0] != pairs[1]).all()), "no self-loops")
+        require(torch.unique(pairs, dim=1).shape == pairs.shape, "each edge once")
+        require(len(set(data.ids.tolist())) == data.num_nodes, "an id for each node")
+        validate(data, labels_needed=False, features_needed=False)
+        save_npz(with_log_degree(data), place / "g.npz")
+        require(load_npz(place / "g.npz").ids.tolist() == data.ids.tolist(), "its ids")
 
 
 def _drawn_table(draw: Draw, heads: list[str], cells: Any, most: int) -> Any:

@@ -196,7 +196,7 @@ def test_a_model_that_kept_no_names_knows_positions_only(tmp_path: Path) -> None
             if name not in ("node_hash", "node_id")
         },
     )
-    graph = facts_of(tmp_path)["graph"] | {"row_hashes": False, "node_ids": False}
+    graph = facts_of(tmp_path)["graph"] | {"row_hashes": False, "node_ids": None}
     change_facts(tmp_path, graph=graph)
     older = load_model(tmp_path)
     assert torch.equal(older.predict_proba(data), model.predict_proba(data))

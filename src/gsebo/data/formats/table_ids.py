@@ -127,7 +127,8 @@ class NodeNumbers:
     def __init__(self, ids: Ints) -> None:
         self.ids: Ids = ids
         self._low = int(ids.min())
-        span = int(ids.max()) - self._low + 1
+        self._high = int(ids.max())
+        span = self._high - self._low + 1
         self._table: NDArray[np.int32] | None = None
         if span <= _TABLE_PER_NODE * len(ids):
             self._table = np.full(span, -1, np.int32)
@@ -139,7 +140,7 @@ class NodeNumbers:
     def find(self, wanted: Ints) -> Ints:
         """Positions of ids, -1 for those that nobody has."""
         if self._table is not None:
-            inside = (wanted >= self._low) & (wanted - self._low < len(self._table))
+            inside = (wanted >= self._low) & (wanted <= self._high)
             places = self._table[np.where(inside, wanted - self._low, 0)]
             return np.where(inside, places, -1).astype(np.int64)
         near = np.searchsorted(self._sorted, wanted).clip(max=len(self._sorted) - 1)
