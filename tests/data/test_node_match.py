@@ -2,6 +2,7 @@
 
 import struct
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from torch_geometric.data import Data
 from gsebo.errors import InvalidInput
 from gsebo.graph import canonicalise
 from gsebo.graph.features import csr_tensor, take_rows
+from gsebo.graph.graph import Graph
 from gsebo.graph.node_match import NodeKeys, find_entries, row_hashes
 
 SIZES = st.integers(1, 9)
@@ -36,6 +38,30 @@ def test_ids_find_their_nodes(fitted: list[int], given_ids: list[int]) -> None:
     theirs = NodeKeys(len(given_ids), node_id=torch.tensor(given_ids))
     expected = [fitted.index(i) if i in fitted else -1 for i in given_ids]
     assert ours.find(theirs).tolist() == expected
+
+
+NAMES = st.lists(
+    st.sampled_from(["a", "b", "é", "1", "2", "-3", "07", "x y"]),
+    min_size=1,
+    unique=True,
+)
+
+
+@given(fitted=KEYS | NAMES, others=KEYS | NAMES)
+def test_texts_find_their_nodes(
+    fitted: list[int] | list[str], others: list[int] | list[str]
+) -> None:
+    def keys(ids: list[int] | list[str]) -> NodeKeys:
+        texts = isinstance(ids[0], str)
+        return NodeKeys(len(ids), node_id=np.array(ids) if texts else torch.tensor(ids))
+
+    # A number is the text that it is written as.
+    texts = [str(one) for one in fitted]
+    expected = [texts.index(str(i)) if str(i) in texts else -1 for i in others]
+    assert keys(fitted).find(keys(others)).tolist() == expected
+    same = texts == [str(one) for one in others]
+    data = Graph(edge_index=torch.zeros(2, 0), node_id=keys(others).node_id)
+    assert keys(fitted).may_be(data) is same
 
 
 @given(fitted=st.lists(SIZES, min_size=1), others=st.lists(SIZES, min_size=1))

@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import combinations
 from numbers import Integral
 
@@ -235,8 +235,9 @@ def _check_labels(data: Graph, num_nodes: int) -> None:
             f"y holds label {int(known.max())} for a graph of {num_nodes} nodes: "
             "expected classes numbered 0, 1, 2 and so on."
         )
-    _check_training_classes(torch.unique(train), torch.unique(known))
     _check_class_names(data)
+    names = data.class_names or range(int(known.max()) + 1)
+    _check_training_classes(torch.unique(train), torch.unique(known), names)
 
 
 def _checked_masks(data: Graph, num_nodes: int) -> dict[str, Tensor]:
@@ -259,17 +260,20 @@ def _checked_masks(data: Graph, num_nodes: int) -> dict[str, Tensor]:
     return masks
 
 
-def _check_training_classes(trained: Tensor, known: Tensor) -> None:
+def _check_training_classes(
+    trained: Tensor, known: Tensor, names: Sequence[object]
+) -> None:
     """Raise if there is nothing to tell apart, warn of classes never trained on."""
     if trained.numel() < 2:
         raise InvalidInput(
-            f"all training nodes are of class {int(trained[0])}: "
+            f"all training nodes are of class {names[int(trained[0])]}: "
             "expected at least two classes in train_mask."
         )
-    unseen = known[~torch.isin(known, trained)].tolist()
+    numbers = known[~torch.isin(known, trained)].tolist()
+    unseen = [str(names[number]) for number in numbers]
     if unseen:
         warnings.warn(
-            f"no training node is of class {', '.join(map(str, unseen))}, "
+            f"no training node is of class {', '.join(unseen)}, "
             "which validation nodes have: it cannot be learned.",
             InputWarning,
             stacklevel=4,

@@ -115,7 +115,7 @@ class Graph:
                 that are numbers; by default ``x``, or all others that are numbers.
             weight: Attribute of an edge's weight, if any edge has it; 1 for others.
         """
-        make: Any = KINDS_OF_GRAPHS["networkx.classes.graph:Graph"]
+        make: Any = KINDS_OF_GRAPHS["networkx:Graph"]
         made: Graph = make(graph, label=label, features=features, weight=weight)
         return made
 
@@ -148,7 +148,7 @@ class Graph:
             leave_out: Columns of the nodes that are no features.
             directed: Whether an edge goes one way only.
         """
-        make: Any = KINDS_OF_GRAPHS["pandas.core.frame:DataFrame"]
+        make: Any = KINDS_OF_GRAPHS["pandas:DataFrame"]
         columns = {"source": source, "target": target, "id": id, "label": label}
         more = {"weight": weight, "leave_out": leave_out, "directed": directed}
         made: Graph = make(edges, nodes, **columns, **more)
@@ -269,17 +269,17 @@ class GraphLike(Protocol):
     y: Any
 
 
-_PYG = "torch_geometric.data.data:Data"
+_PYG = "torch_geometric:Data"
 
 KINDS_OF_GRAPHS: Registry[Callable[..., Graph]] = Registry(
     {
         _PYG: Graph.from_pyg,
         # Tables are read in a room that builds on this one.
-        "networkx.classes.graph:Graph": "gsebo.data.formats.objects:from_networkx",
-        "pandas.core.frame:DataFrame": "gsebo.data.formats.objects:from_pandas",
+        "networkx:Graph": "gsebo.data.formats.objects:from_networkx",
+        "pandas:DataFrame": "gsebo.data.formats.objects:from_pandas",
     }
 )
-"""What makes a graph of an object, by ``"MODULE:NAME"`` of the object's class."""
+"""What makes a graph of an object, by ``"PACKAGE:NAME"`` of the object's class."""
 
 
 def as_graph(given: GraphLike) -> Graph:
@@ -300,8 +300,11 @@ def as_graph(given: GraphLike) -> Graph:
 
 
 def _kind_of(given: object) -> str | None:
-    named = (f"{kind.__module__}:{kind.__name__}" for kind in type(given).__mro__)
-    return next((name for name in named if name in KINDS_OF_GRAPHS), None)
+    for kind in type(given).__mro__:
+        package = kind.__module__.partition(".")[0]
+        if (name := f"{package}:{kind.__name__}") in KINDS_OF_GRAPHS:
+            return name
+    return None
 
 
 def given_back(graph: Graph, given: GraphLike) -> Any:

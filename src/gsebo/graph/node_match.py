@@ -136,19 +136,14 @@ def node_ids(data: Graph) -> Ids | None:
         return None
     if isinstance(given, Tensor):
         return given.detach().cpu().to(torch.int64)
-    # Arrays of pandas hold texts as objects, and PyG keeps lists.
-    if isinstance(given, list | tuple | np.ndarray):
-        plain = np.asarray(given)
-        if plain.dtype.kind == "O" and all(isinstance(one, str) for one in given):
-            plain = plain.astype(np.str_)
-        if plain.dtype.kind in "iu":
+    # PyG keeps lists, and arrays of pandas hold texts as objects.
+    if isinstance(given, list | tuple) or hasattr(given, "__array__"):
+        plain = np.asarray(given, None if hasattr(given, "__array__") else object)
+        kinds = {type(one) for one in plain.ravel().tolist()}
+        if kinds == {int} and max(map(abs, plain.ravel().tolist())) < 2**63:
             return torch.from_numpy(plain.astype(np.int64))
-        # A list of numbers and texts would become one of texts in silence.
-        mixed = not isinstance(given, np.ndarray) and not all(
-            isinstance(one, str) for one in given
-        )
-        if plain.dtype.kind == "U" and not mixed:
-            return plain
+        if kinds == {str}:
+            return plain.astype(np.str_)
     raise InvalidInput(
         f"node_id is {type(given).__name__} of something else: expected whole numbers "
         "or texts."

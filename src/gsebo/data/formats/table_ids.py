@@ -74,8 +74,8 @@ class IdColumn:
             except pa.ArrowInvalid:
                 # Beyond 64 bits.
                 return None
-        found: Ints = column.to_numpy()
-        return found
+        # A copy, because what pyarrow holds cannot be written to.
+        return np.array(column.to_numpy(), np.int64)
 
     def texts(self) -> Any:
         """The ids as a pyarrow array of texts."""
