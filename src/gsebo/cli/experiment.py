@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, final
@@ -12,6 +12,7 @@ from msgspec import structs
 from torch import Tensor
 
 from gsebo.cli.fit import FitOptions, ModelPlace
+from gsebo.cli.graph_options import with_features
 from gsebo.cli.inspect import ModelEdges, unchanged_everywhere
 from gsebo.cli.output import (
     ProgressBar,
@@ -101,12 +102,7 @@ class Experiment:
         dataset = options.dataset
         # Before split and noise.
         self._loaded = options.load_graph(
-            dataset,
-            data_dir=options.data_dir,
-            normalize=options.normalize,
-            features_needed=any(
-                METHODS[name].estimator.needs_features for name in self.methods
-            ),
+            dataset, data_dir=options.data_dir, normalize=options.normalize
         )
         registered = normalise(dataset) in {**DATASETS, **GENERATED}
         self._is_file = is_graph_path(dataset) or not registered
@@ -141,6 +137,10 @@ class Experiment:
         save_npz(data, path)
         return str(path)
 
+    @cached_property
+    def _with_features(self) -> Graph:
+        return with_features(self._loaded)
+
     def run(
         self, method: str, checkpoint: Checkpoint | None = None
     ) -> list[FittedTrial]:
@@ -159,6 +159,8 @@ class Experiment:
         together = len(trials) > 1 and same_graph_for_all_seeds(first)
         groups = [trials] if together else [[trial] for trial in trials]
         fits: list[FittedTrial] = []
+        needed = METHODS[method].estimator.needs_features
+        loaded = self._with_features if needed else self._loaded
         with progress_bar(quiet=messages.quiet) as bar:
             for group in groups:
                 label = f"{method}, seed {group[0].seed}"
@@ -167,7 +169,7 @@ class Experiment:
                 fits += fit_trials(
                     group,
                     device=options.device,
-                    loaded=self._loaded,
+                    loaded=loaded,
                     checkpoint=checkpoint,
                     watch=partial(step_watcher, bar, label),
                 )

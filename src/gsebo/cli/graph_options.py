@@ -84,23 +84,14 @@ class GraphOptions:
         *,
         data_dir: Path | None = None,
         normalize: bool | None = None,
-        features_needed: bool = False,
     ) -> "Graph":
-        """Load a graph by name or path, and say what became of a table.
-
-        A graph without features gets the logarithm of its degrees as one, if any are
-        needed.
-        """
+        """Load a graph by name or path, and say what became of a table."""
         from gsebo.data import load
-        from gsebo.data.formats.folder import LOG_DEGREE, with_log_degree
 
         self.check_tables(graph)
         loaded = load(graph, data_dir=data_dir, normalize=normalize, **self._given())
         if is_table(graph):
             self._say(graph, loaded)
-        if features_needed and "x" not in loaded:
-            loaded = with_log_degree(loaded)
-            messages.note(f"There were no features; each node got one, {LOG_DEGREE}")
         return loaded
 
     def _given(self) -> dict[str, Any]:
@@ -126,6 +117,16 @@ class GraphOptions:
         if left_out:
             names = escaped(", ".join(left_out))
             messages.note(f"These columns were left out: {names}")
+
+
+def with_features(graph: "Graph") -> "Graph":
+    """The graph, for a method that needs features: if there are none, one is made."""
+    from gsebo.data.formats.folder import LOG_DEGREE, with_log_degree
+
+    if "x" in graph:
+        return graph
+    messages.note(f"There were no features; each node got one, {LOG_DEGREE}")
+    return with_log_degree(graph)
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

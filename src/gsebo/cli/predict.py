@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from gsebo.cli.folders import Outputs, inferred
-from gsebo.cli.graph_options import GraphOptions, with_options
+from gsebo.cli.graph_options import GraphOptions, with_features, with_options
 from gsebo.cli.options import DataDir, Json, Memory, Model, Normalize, Strengths
 from gsebo.cli.output import csv_field, messages, percent, print_json, print_table
 from gsebo.data.formats.folder import GraphFolder
@@ -70,12 +70,9 @@ def predict(
                 f"--strengths {strengths} given with a model of a graph that was in "
                 "memory; expected gsebo inspect."
             )
-        data = tables.load_graph(
-            name,
-            data_dir=data_dir,
-            normalize=normalize,
-            features_needed=fitted.needs_features,
-        )
+        data = tables.load_graph(name, data_dir=data_dir, normalize=normalize)
+        if fitted.needs_features:
+            data = with_features(data)
         probability, predicted = fitted.predict_proba(data).max(dim=-1)
         new_nodes, new_edges = fitted.model_.new_in(data)
         each = {
