@@ -127,6 +127,32 @@ def test_what_is_refused(change: Any, options: dict[str, Any], said: str) -> Non
     assert said in str(caught.value)
 
 
+ODD: list[Any] = [None, "", "x", 0, 1, -1, 0.5, True, float("nan"), float("inf"), "\0"]
+ODD += [10**400, [], [1], [1, 2], {}, b"x", np.float32(3), np.arange(2), object()]
+JUNK = st.sampled_from([*ODD, torch.ones(2)])
+ATTRIBUTES = st.dictionaries(
+    st.sampled_from(["label", "y", "x", "split", "train_mask", "f", "weight", ""]), JUNK
+)
+
+
+@given(nodes=st.lists(ATTRIBUTES, min_size=2, max_size=4), edge=ATTRIBUTES)
+def test_any_attributes(nodes: list[dict[str, Any]], edge: dict[str, Any]) -> None:
+    drawn = nx.path_graph(len(nodes))
+    drawn.add_edge(0, 1, **edge)
+    for node, attributes in enumerate(nodes):
+        drawn.add_node(node, **attributes)
+    frame = pd.DataFrame([{"source": 0, "target": 1, **one} for one in nodes])
+    for make in (lambda: as_graph(drawn), lambda: as_graph(frame)):
+        try:
+            graph = make()
+        except InvalidInput as error:
+            assert "\n" not in str(error)
+            continue
+        assert graph.num_edges % 2 == 0
+        assert "x" not in graph or bool(graph.x.isfinite().all())
+        assert "edge_weight" not in graph or bool((graph.edge_weight >= 0).all())
+
+
 def test_frames() -> None:
     edges = pd.DataFrame(
         {"a": ["u", "v", "u"], "b": ["v", "w", "v"], "w": [1.0, 2.0, 3.0]}
@@ -149,6 +175,17 @@ def test_frames() -> None:
     assert graph.x.tolist() == [[1], [2], [3]]
     assert graph.train_mask.tolist() == [True, False, False]
     assert graph.meta["columns_left_out"] == ["when"]
+
+
+def test_ids_may_be_the_index() -> None:
+    edges = pd.DataFrame({"source": ["u", "v"], "target": ["v", "w"]})
+    nodes = pd.DataFrame({"f": [1, 2, 3]}, index=["w", "u", "v"])
+    assert gsebo.Graph.from_pandas(edges, nodes).ids.tolist() == ["w", "u", "v"]
+    nodes.index.name = "who"
+    graph = gsebo.Graph.from_pandas(edges, nodes, id="who")
+    assert graph.ids.tolist() == ["w", "u", "v"] and graph.x.tolist() == [[1], [2], [3]]
+    nodes["id"] = ["u", "v", "w"]
+    assert gsebo.Graph.from_pandas(edges, nodes).ids.tolist() == ["u", "v", "w"]
 
 
 @pytest.mark.parametrize(

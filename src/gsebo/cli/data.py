@@ -189,6 +189,8 @@ def convert(
                 str(graph), data_dir=data_dir, normalize=normalize
             )
             whole = _with_masks(whole, split, seed)
+            if "edge_weight" in whole:
+                messages.note("Graph folders hold no weights; they were left out")
             name = whole.meta["name"]
             folder = write_folder(whole, out, facts={"made_from": [escaped(name)]})
         else:

@@ -276,7 +276,10 @@ def _members_of_each_class(labels: Nodes, order: Nodes) -> list[Nodes]:
 
 def _labels(data: Graph) -> Nodes:
     if "y" not in data or data.y is None:
-        raise InvalidInput("the graph has no y: expected labels, to make a split.")
+        raise InvalidInput(
+            "the graph has no y: expected labels, such as the column label of a node "
+            "table, to make a split."
+        )
     if not isinstance(data.y, torch.Tensor) or data.y.layout != torch.strided:
         raise InvalidInput("y is no dense tensor: expected labels, to make a split.")
     require_numbers(data.y, "y")

@@ -142,7 +142,8 @@ class Graph:
             nodes: One row for each node; without, nodes are those that edges name.
             source: Column of the edges; ``source`` by default.
             target: Column of the edges; ``target`` by default.
-            id: Column of the nodes with the names by which edges call them.
+            id: Column of the nodes with the names by which edges call them; ``id`` by
+                default, or else the index, if that is more than the numbers of rows.
             label: Column of the nodes with their classes; missing where not known.
             weight: Column of the edges; ``weight`` by default, if there is one.
             leave_out: Columns of the nodes that are no features.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
@@ -18,8 +19,8 @@ from gsebo.errors import InvalidInput
 from gsebo.graph.graph import Graph
 
 # What pyarrow says of values that are of several kinds, or of none that it knows.
-_NO_COLUMN = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError)
-_NODE, _VECTOR, _LARGEST = "node", "x", 2**63
+_NO_COLUMN = (pa.ArrowException, OverflowError, TypeError, ValueError)
+_ID, _NODE, _VECTOR, _LARGEST = "id", "node", "x", 2**63
 
 
 def from_pandas(
@@ -37,7 +38,7 @@ def from_pandas(
     """See :meth:`gsebo.Graph.from_pandas`."""
     return graph_of(
         _frame(edges, "the frame of edges"),
-        None if nodes is None else _frame(nodes, "the frame of nodes"),
+        None if nodes is None else _frame(nodes, "the frame of nodes", id or _ID),
         ends=(source, target),
         columns=NodeColumns(id, label, None, tuple(leave_out)),
         weight=weight,
@@ -45,12 +46,20 @@ def from_pandas(
     )
 
 
-def _frame(frame: Any, what: str) -> ArrowTable:
-    """A data frame as a table; a column of several kinds of values is one of texts."""
+def _frame(frame: Any, what: str, id: str | None = None) -> ArrowTable:
+    """A data frame as a table; a column of several kinds of values is one of texts.
+
+    Where no column is called as that of the ids, an index is it that is more than the
+    numbers of the rows.
+    """
     if not hasattr(frame, "iloc") or not hasattr(frame, "columns"):
         raise InvalidInput(
             f"{what} is {type(frame).__name__}: expected a pandas DataFrame."
         )
+    counted = type(frame.index).__name__ == "RangeIndex"
+    if id is not None and id not in frame.columns and not counted:
+        if frame.index.name == id or (frame.index.nlevels == 1 and id == _ID):
+            frame = frame.reset_index(names=id)
     names = [str(name) for name in frame.columns]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -167,7 +176,12 @@ def _number_column(values: list[Any], where: str) -> Any:
             raise InvalidInput(
                 f"{where} is {value!r:.40} in row {row}: expected numbers."
             )
-    return pa.array([float(value) for value in values], pa.float32())
+    try:
+        return pa.array([float(value) for value in values], pa.float64())
+    except OverflowError as error:
+        raise InvalidInput(
+            f"{where} holds a number beyond all others: expected finite ones."
+        ) from error
 
 
 def _feature_names(
@@ -217,14 +231,17 @@ class _Attributes:
     def texts(self, name: str) -> Any:
         values = (row.get(name) for row in self._rows)
         # Not a number: what pandas writes where nothing is known.
-        return _texts(None if value != value else value for value in values)
+        return _texts(
+            None if isinstance(value, float) and math.isnan(value) else value
+            for value in values
+        )
 
     def masks(self, name: str) -> Any:
         values = [row.get(name) for row in self._rows]
         if name == "split":
             return _texts(values)
         for row, value in enumerate(values, 1):
-            if value not in (None, False, True):
+            if value is not None and not (_is_number(value) and value in (0, 1)):
                 raise InvalidInput(
                     f"{name} of node {row} of the networkx graph is {value!r:.40}: "
                     "expected true or false."
@@ -235,8 +252,9 @@ class _Attributes:
         where = f"{name} of the nodes of the networkx graph"
         rows = [row.get(name) for row in self._rows]
         try:
-            x = np.stack([np.asarray(row, np.float32) for row in rows])
-        except (TypeError, ValueError) as error:
+            with np.errstate(over="ignore"):
+                x = np.stack([np.asarray(row, np.float32) for row in rows])
+        except (OverflowError, TypeError, ValueError) as error:
             raise InvalidInput(
                 f"{where} is no vector of the same length for each: expected numbers."
             ) from error
