@@ -56,10 +56,10 @@ def _frame(frame: Any, what: str, id: str | None = None) -> ArrowTable:
         raise InvalidInput(
             f"{what} is {type(frame).__name__}: expected a pandas DataFrame."
         )
-    counted = type(frame.index).__name__ == "RangeIndex"
-    if id is not None and id not in frame.columns and not counted:
-        if frame.index.name == id or (frame.index.nlevels == 1 and id == _ID):
-            frame = frame.reset_index(names=id)
+    index = frame.index
+    named_so = index.name == id or (id == _ID and type(index).__name__ != "RangeIndex")
+    if id is not None and id not in frame.columns and named_so and index.nlevels == 1:
+        frame = frame.reset_index(names=id)
     names = [str(name) for name in frame.columns]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
