@@ -20,7 +20,7 @@ def measure(path: str, out: str) -> dict[str, float]:
     begun = time.perf_counter()
     used = time.process_time()
     with contextlib.redirect_stdout(printed):
-        convert(None, out=out, edges=path, json=True)
+        convert(out=out, edges=path, json=True)
     facts = json.loads(printed.getvalue())
     return {
         "seconds": time.perf_counter() - begun,

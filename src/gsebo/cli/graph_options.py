@@ -140,7 +140,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def run(**given: Any) -> None:
         groups = {
-            name: kind(**{field: given.pop(field) for field in fields[name]})
+            name: kind(**{one: given.pop(one) for one in fields[name] if one in given})
             for name, kind in kinds.items()
         }
         command(**groups, **given)
