@@ -199,6 +199,10 @@ def test_folders_on_batches_speak_of_ids(command: Command) -> None:
         (("fit", *TABLES[:-1], "nothing"), "no column 'nothing'"),
         (("fit", "missing.csv"), "missing.csv cannot be read"),
         (("fit", "edges.csv", *COLUMNS[:4], *SHORT), "no y"),
+        (
+            ("data", "convert", "--edges", "edges.csv", *COLUMNS[:4], "--out", "g"),
+            "a node table with these ids, or gsebo data convert edges.csv, which",
+        ),
     ],
 )
 def test_what_is_refused(command: Command, words: tuple[str, ...], said: str) -> None:

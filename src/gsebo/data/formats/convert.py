@@ -86,6 +86,15 @@ class _EdgeList:
             scratch, run_edges=self._run_edges, with_rows=self._refuse_duplicates
         )
         texts = isinstance(self._named, NodeTexts)
+        held = self._table.kinds()
+        if self._num_nodes is None and {held[end] for end in self._ends} == {
+            ColumnKind.TEXT
+        }:
+            raise InvalidInput(
+                f"{self._table.path} calls nodes by texts: expected whole numbers, a "
+                "node table with these ids, or gsebo data convert "
+                f"{self._table.path.name}, which reads the edges whole."
+            )
         kind = ColumnKind.TEXT if texts else ColumnKind.INTEGER
         kinds = dict.fromkeys(self._ends, kind)
         for batch in self._table.batches(kinds, progress):
