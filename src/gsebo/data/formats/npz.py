@@ -20,36 +20,24 @@ key                                            meaning
 =============================================  =====================================
 
 Arrays with other names are left alone.
-
-An archive says twice what it holds, before each member and in a directory at its end.
-It is read only where both agree and where the members are the whole file: otherwise a
-damaged directory could hide an array, and nobody would miss it.
 """
 
-import io
 import json
-import math
-import os
-import struct
-import tokenize
-import uuid
-import zipfile
-import zlib
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
+from gsebo.data.formats.npz_archive import Arrays, read_arrays, write_arrays
 from gsebo.data.validate import MASKS
 from gsebo.errors import InvalidInput, escaped
-from gsebo.files import json_as, require_regular
+from gsebo.files import json_as
 from gsebo.graph.features import (
     fault_of_rows,
     features_from_csr,
@@ -61,9 +49,6 @@ from gsebo.graph.features import (
 )
 from gsebo.graph.graph import Graph, GraphLike, as_graph
 from gsebo.graph.node_match import node_ids
-from gsebo.memory import require_memory
-
-Arrays = Mapping[str, NDArray[Any]]
 
 MASK_TABLES = tuple(f"{mask}s" for mask in MASKS)
 _CSR = ("x_data", "x_indices", "x_indptr", "x_shape")
@@ -71,24 +56,6 @@ _NAMES, _WEIGHT = "node_id", "edge_weight"
 _OF_NODES = ("y", *MASKS, *MASK_TABLES, _NAMES)
 _KEYS = ("edge_index", _WEIGHT, "x", *_CSR, *_OF_NODES, "meta")
 _GIVEN = "the graph"
-_BROKEN = (tokenize.TokenError, zipfile.BadZipFile, zlib.error, struct.error)
-_MISREAD = (EOFError, LookupError, RuntimeError, SyntaxError, TypeError, ValueError)
-_UNREADABLE = (*_BROKEN, *_MISREAD, MemoryError, OSError)
-_FIRST_ZIP_DATE = (1980, 1, 1, 0, 0, 0)
-_ARRAY = ".npy"
-# Signature, version, flags, method, time, date, checksum, both sizes, two lengths.
-_LOCAL = struct.Struct("<4s5H3L2H")
-_ENTRY_SIZE = 46
-# Signature, two numbers of disks, entries here and in all, directory's size and place.
-_END = struct.Struct("<4s4H2LH")
-_WIDE_END_SIZE = 56 + 20
-_WIDE = 2**32 - 1
-_ENCRYPTED, _SIZES_FOLLOW, _UTF_8 = 1, 8, 0x800
-_LONGEST_DESCRIPTOR = 24
-_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-# Bytes that one byte of a deflated member can become, at most.
-_HIGHEST_RATIO = 1032
-_AT_ONCE = 2**22
 
 
 def load_npz(path: str | PathLike[str]) -> Graph:
@@ -97,7 +64,7 @@ def load_npz(path: str | PathLike[str]) -> Graph:
     Raises:
         InvalidInput: The file is missing, damaged or not in the format above.
     """
-    arrays = _read_arrays(Path(path))
+    arrays = read_arrays(Path(path), _KEYS)
     where = escaped(str(path))
     x = _read_features(arrays, where)
     if x is None:
@@ -154,7 +121,7 @@ def save_npz(
         raise InvalidInput(
             f"meta cannot be written ({error}): expected what JSON can hold."
         ) from error
-    _write_arrays(Path(path), {**arrays, "meta": np.array(text)})
+    write_arrays(Path(path), {**arrays, "meta": np.array(text)})
 
 
 def _weights_of(data: Graph) -> NDArray[Any]:
@@ -335,216 +302,3 @@ def _smallest(array: NDArray[Any]) -> NDArray[Any]:
     """Return indices as int32 where they fit, which halves the file."""
     fits = array.size == 0 or np.abs(array).max() <= np.iinfo(np.int32).max
     return array.astype(np.int32 if fits else np.int64)
-
-
-def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Read what the file holds of a graph; nothing is ever unpickled.
-
-    Members with other names are left alone once their checksum is found right.
-    """
-    require_regular(path, "a .npz file")
-    shown = escaped(str(path))
-    try:
-        with path.open("rb") as file:
-            if file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX:
-                raise InvalidInput(
-                    f"{shown} holds one array: expected a .npz of named arrays."
-                )
-            with zipfile.ZipFile(file) as archive:
-                members = _members(archive, file, shown)
-                wanted = {key: members.pop(key) for key in _KEYS if key in members}
-                # An array as it is stored, and as it is used.
-                needed = 2 * sum(member.file_size for member in wanted.values())
-                require_memory(
-                    needed, what=f"reading {shown}", instead="a smaller graph"
-                )
-                for member in members.values():
-                    with archive.open(member) as stream:
-                        while stream.read(_AT_ONCE):
-                            pass
-                return {
-                    key: _read(archive, member, key, shown)
-                    for key, member in wanted.items()
-                }
-    except InvalidInput:
-        raise
-    except _UNREADABLE as error:
-        raise InvalidInput(
-            f"{shown} is not a readable .npz file: expected an undamaged one."
-        ) from error
-
-
-def _write_arrays(path: Path, arrays: Arrays) -> None:
-    """Write a compressed .npz, whole or not at all, the same bytes each time."""
-    partial = path.parent / f".{path.name}.{uuid.uuid4().hex}.partial"
-    try:
-        if not os.path.isdir(path.parent):
-            raise InvalidInput(
-                f"there is no folder {path.parent} to write {path.name} in."
-            )
-        try:
-            with zipfile.ZipFile(partial, "x", zipfile.ZIP_DEFLATED) as archive:
-                for key in sorted(arrays):
-                    # With another date the same graph would give another file.
-                    member = zipfile.ZipInfo(f"{key}{_ARRAY}", _FIRST_ZIP_DATE)
-                    member.compress_type = zipfile.ZIP_DEFLATED
-                    member.external_attr = 0o644 << 16
-                    content = io.BytesIO()
-                    np.save(content, arrays[key], allow_pickle=False)
-                    archive.writestr(member, content.getvalue(), compresslevel=9)
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
-    except InvalidInput:
-        raise
-    # A name with a null character is none.
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", error)
-        raise InvalidInput(f"cannot write {path}: {reason}.") from error
-
-
-def _members(
-    archive: zipfile.ZipFile, file: BinaryIO, shown: str
-) -> dict[str, zipfile.ZipInfo]:
-    """The members by key, after both accounts of them were compared."""
-    place = 0
-    found: dict[str, zipfile.ZipInfo] = {}
-    for member in sorted(archive.infolist(), key=lambda each: each.header_offset):
-        if member.header_offset != place:
-            raise _inconsistent(shown, f"byte {place} belongs to no array")
-        place = _end_of_member(member, file, shown)
-        key = member.filename.removesuffix(_ARRAY)
-        if key in found:
-            raise _inconsistent(shown, f"two arrays are called {escaped(key)!r:.40}")
-        found[key] = member
-    if place != archive.start_dir:
-        raise _inconsistent(shown, f"byte {place} belongs to no array")
-    _check_end(archive, file, shown)
-    return found
-
-
-def _end_of_member(member: zipfile.ZipInfo, file: BinaryIO, shown: str) -> int:
-    """Where a member ends, if its own header says what the directory says."""
-    name = escaped(member.filename)[:40]
-    file.seek(member.header_offset)
-    fields = _LOCAL.unpack(file.read(_LOCAL.size))
-    signature, _, flags, method, _, _, checksum, packed, plain = fields[:9]
-    lengths: tuple[int, ...] = fields[9:]
-    written, extra = file.read(lengths[0]), file.read(lengths[1])
-    end = member.header_offset + _LOCAL.size + sum(lengths) + member.compress_size
-    sizes = (member.compress_size, member.file_size)
-    if flags & _SIZES_FOLLOW:
-        file.seek(end)
-        following = _descriptor(member, file.read(_LONGEST_DESCRIPTOR))
-        agree, end = following > 0, end + following
-    else:
-        # Numbers beyond 32 bits are elsewhere, plain size first.
-        wide = _WIDE in (packed, plain)
-        agree = (_wide_sizes(extra) if wide else (packed, plain)) == sizes
-        agree &= checksum == member.CRC
-    said = (signature, flags, method)
-    agree &= said == (b"PK\x03\x04", member.flag_bits, member.compress_type)
-    encoding = "utf-8" if flags & _UTF_8 else "cp437"
-    if not agree or written.decode(encoding) != member.orig_filename:
-        raise _inconsistent(shown, f"{name!r} is described in two ways")
-    if flags & _ENCRYPTED or method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise InvalidInput(
-            f"{name!r} in {shown} is encrypted or packed in a way that numpy does not "
-            "use: expected a file as numpy.savez writes it."
-        )
-    packed, plain = sizes
-    if plain > _HIGHEST_RATIO * packed or (not method and plain != packed):
-        raise _inconsistent(shown, f"{name!r} claims {plain:,} bytes in {packed:,}")
-    return end
-
-
-def _wide_sizes(extra: bytes) -> tuple[int, int] | None:
-    """Packed and plain size as the extra field of large members holds them."""
-    while len(extra) >= 4:
-        kind, length = struct.unpack_from("<2H", extra)
-        if kind == 1 and length >= 16:
-            plain, packed = struct.unpack_from("<2Q", extra, 4)
-            return packed, plain
-        extra = extra[4 + length :]
-    return None
-
-
-def _descriptor(member: zipfile.ZipInfo, following: bytes) -> int:
-    """Length of the right numbers after a member, 0 if they are not there."""
-    numbers = (member.CRC, member.compress_size, member.file_size)
-    for signature in (b"PK\x07\x08", b""):
-        for layout in ("<L2Q", "<3L"):
-            if layout == "<3L" and max(numbers) > _WIDE:
-                continue
-            expected = signature + struct.pack(layout, *numbers)
-            if following.startswith(expected):
-                return len(expected)
-    return 0
-
-
-def _check_end(archive: zipfile.ZipFile, file: BinaryIO, shown: str) -> None:
-    """Check that nothing but the directory and its end follows the members."""
-    file.seek(archive.start_dir)
-    rest = file.read()
-    length = entries = 0
-    while rest[length : length + 4] == b"PK\x01\x02":
-        length += _ENTRY_SIZE + sum(struct.unpack_from("<3H", rest, length + 28))
-        entries += 1
-    found = len(archive.infolist())
-    facts = (found, found, length, archive.start_dir)
-    if rest[length : length + 4] == b"PK\x06\x06":
-        wide = struct.unpack_from("<4Q", rest, length + 24)
-        if wide != facts:
-            raise _inconsistent(shown, "its directory is described in two ways")
-        length += _WIDE_END_SIZE
-    signature, _, _, *said, comment = _END.unpack_from(rest, length)
-    limits = (0xFFFF, 0xFFFF, _WIDE, _WIDE)
-    agree = all(
-        told in (fact, limit)
-        for told, fact, limit in zip(said, facts, limits, strict=True)
-    )
-    whole = length + _END.size + comment == len(rest)
-    if not (agree and whole and entries == found and signature == b"PK\x05\x06"):
-        raise _inconsistent(shown, "its directory is not as long as it says")
-
-
-def _read(
-    archive: zipfile.ZipFile, member: zipfile.ZipInfo, key: str, shown: str
-) -> NDArray[Any]:
-    """Read one array, whose header must say how long its member is."""
-    try:
-        with archive.open(member) as stream:
-            # The third version is for names of columns, which no array here has.
-            version = npy.read_magic(stream)
-            shape, fortran, dtype = _HEADERS[version](stream)
-            length = math.prod(shape) * dtype.itemsize
-            sound = not dtype.hasobject and min(shape, default=0) >= 0
-            if not sound or length != member.file_size - stream.tell():
-                raise ValueError("no array, or another than its member has room for")
-            flat = _filled(stream, length, dtype)
-            return flat.reshape(shape, order="F" if fortran else "C")
-    except _UNREADABLE as error:
-        raise InvalidInput(
-            f"array {key!r} of {shown} cannot be read: expected plain numbers or text, "
-            "without Python objects."
-        ) from error
-
-
-def _filled(stream: IO[bytes], length: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """So many bytes as numbers; to the last, or the checksum is not compared."""
-    content = bytearray(length)
-    place = 0
-    while piece := stream.read(_AT_ONCE):
-        content[place : place + len(piece)] = piece
-        place += len(piece)
-    if place != length:
-        raise EOFError
-    if not dtype.itemsize:
-        return np.zeros(0, dtype)
-    return np.frombuffer(content, dtype)
-
-
-def _inconsistent(shown: str, fault: str) -> InvalidInput:
-    return InvalidInput(
-        f"{shown} is damaged, {fault}: expected an undamaged .npz file."
-    )
