@@ -13,7 +13,7 @@ from gsebo import InputWarning, InvalidInput, load_model
 from gsebo.graph import Topology, canonicalise
 from gsebo.graph.node_match import find_entries
 from gsebo.methods import GraphClassifier
-from gsebo.model.fitted import KnownEntries
+from gsebo.model.known import KnownEntries
 from gsebo.model.layerwise import ChunkedGraph
 
 from .auto_examples import auto, bare

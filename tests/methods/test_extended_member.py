@@ -7,7 +7,7 @@ from torch import Tensor
 
 from gsebo.graph import Propagation, Topology
 from gsebo.graph.node_match import find_entries
-from gsebo.model.fitted import KnownEntries, extended_member
+from gsebo.model.known import KnownEntries, extended_member
 from gsebo.training import Member
 
 Pairs = set[tuple[int, int]]

@@ -14,7 +14,7 @@ from gsebo.graph import Topology
 from gsebo.graph.topology import CanonicalGraph
 from gsebo.nn import make_backbone
 from gsebo.structure import AmortisedStrength, GraphContext
-from gsebo.structure.evidence import EVIDENCE
+from gsebo.structure.evidence import evidence_columns
 
 from .graphs import EDGES, NUM_NODES, examples, graph, graphs
 
@@ -196,9 +196,9 @@ def test_evidence_has_mean_zero_and_spread_one_or_is_left_out() -> None:
     ground = ground_of("undirected", candidate=[0])
     evidence = laid_over(ground).evidence
     assert evidence.isfinite().all()
-    assert evidence.shape == (ground.graph.num_edges, len(EVIDENCE) + 1)
+    assert evidence.shape == (ground.graph.num_edges, len(evidence_columns("all")) + 1)
     torch.testing.assert_close(
-        evidence.mean(0), torch.zeros(len(EVIDENCE) + 1).double()
+        evidence.mean(0), torch.zeros(len(evidence_columns("all")) + 1).double()
     )
     spread = evidence.std(0, correction=0)
     torch.testing.assert_close(spread, (spread > 0.5).double())
@@ -208,7 +208,7 @@ def test_some_evidence_is_some_of_the_columns() -> None:
     ground = ground_of("directed")
     every = laid_over(ground).evidence
     chosen = laid_over(ground, evidence="common, cosine").evidence
-    names = list(EVIDENCE)
+    names = list(evidence_columns("all"))
     columns = [names.index("common"), names.index("cosine"), -1]
     assert torch.equal(chosen, every[:, columns])
 

@@ -10,16 +10,17 @@ from torch.nn.functional import cosine_similarity
 from gsebo.graph.topology import CanonicalGraph
 from gsebo.sparse import Pattern, SparseFeatures
 from gsebo.structure.evidence import (
-    EVIDENCE,
     Features,
     FeatureWeights,
     WholeGraphEdges,
+    evidence_columns,
     evidence_of,
 )
 
 from .graphs import EDGES, NUM_NODES, examples, graph, graphs
 
 CHANNELS = 6
+OURS = evidence_columns("all")
 FORMS = pytest.mark.parametrize("form", ["dense", "sparse"])
 
 
@@ -56,8 +57,8 @@ def columns_of(
     source, target = edge_index
     seen = WholeGraphEdges(features, weights, source, target, given=known)
     found = evidence_of(seen)
-    assert found.shape == (edge_index.shape[1], len(EVIDENCE))
-    return dict(zip(EVIDENCE, found.unbind(1), strict=True))
+    assert found.shape == (edge_index.shape[1], len(OURS))
+    return dict(zip(OURS, found.unbind(1), strict=True))
 
 
 def adjacency(edge_index: Tensor, num_nodes: int) -> Tensor:
@@ -135,7 +136,7 @@ def test_names_of_nodes_do_not_count(
     moved[order] = x
     here = columns_of(where.edge_index, x, form)
     there = columns_of(order[where.edge_index], moved, form)
-    for name in EVIDENCE:
+    for name in OURS:
         torch.testing.assert_close(there[name], here[name])
 
 
@@ -146,7 +147,7 @@ def test_edges_that_are_only_asked_about_change_nothing(kind: str) -> None:
     alone = columns_of(given, x)
     more = torch.tensor([[4, 0, 4], [1, 4, 3]])
     together = columns_of(torch.cat([given, more], 1), x, given=given)
-    for name in EVIDENCE:
+    for name in OURS:
         assert torch.equal(together[name][: given.shape[1]], alone[name])
 
 

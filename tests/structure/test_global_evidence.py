@@ -17,10 +17,10 @@ from gsebo.graph.chunks import features_of
 from gsebo.graph.topology import CanonicalGraph
 from gsebo.sparse import Pattern, SparseFeatures
 from gsebo.structure.evidence import (
-    EVIDENCE,
     FeatureWeights,
     PartOfGraphEdges,
     WholeGraphEdges,
+    evidence_columns,
     evidence_of,
 )
 
@@ -124,5 +124,5 @@ def test_columns_come_in_the_order_that_is_asked_for() -> None:
     nodes = torch.arange(arrays.num_nodes)
     for columns in (("common", "cosine"), ("source_degree",), ()):
         found = evidence_of(part(arrays, features, ends, nodes, weights), columns)
-        places = [list(EVIDENCE).index(name) for name in columns]
+        places = [evidence_columns("all").index(name) for name in columns]
         torch.testing.assert_close(found, expected[:, places], rtol=0, atol=1e-6)

@@ -55,8 +55,9 @@ def visible_part(data: GraphLike) -> Any:
     if (ids := node_ids(graph)) is not None:
         numbers = isinstance(ids, torch.Tensor)
         part.node_id = ids[nodes if numbers else nodes.numpy()]
-    if "edge_weight" in graph:
-        part.edge_weight = graph.edge_weight[kept.to(graph.edge_weight.device)]
+    for key in ("edge_weight", "edge_attr"):
+        if key in graph:
+            part[key] = graph[key][kept.to(graph[key].device)]
     if "meta" in graph:
         part.meta = graph.meta
     return given_back(part, data)

@@ -62,7 +62,8 @@ def validate(
     """Raise `InvalidInput` unless ``data`` is a graph that can be learned from.
 
     It has ``x``, ``edge_index`` and, when labels are needed, ``y``, ``train_mask``,
-    ``val_mask`` and perhaps ``test_mask``; ``node_id`` is checked where there is one.
+    ``val_mask`` and perhaps ``test_mask``; ``node_id``, ``edge_weight`` and
+    ``edge_attr`` are checked where they are there.
     The labels of nodes outside the training and validation masks are never read.
     """
     data = as_graph(data)
@@ -75,17 +76,11 @@ def validate(
             )
     if bool((data.edge_index[0] == data.edge_index[1]).all()):
         raise InvalidInput("the graph has only self-loops: expected at least one edge.")
+    require_edge_values(data)
     if _present(data, "node_id"):
         _check_node_ids(data, num_nodes)
     if labels_needed:
         _check_labels(data, num_nodes)
-    for key in ("edge_weight", "edge_attr"):
-        if _present(data, key):
-            warnings.warn(
-                f"the graph's {key} is ignored: strengths are learned from edge_index.",
-                InputWarning,
-                stacklevel=2,
-            )
 
 
 def require_graph(data: Graph, *, features_needed: bool = False) -> int:
@@ -107,6 +102,43 @@ def require_graph(data: Graph, *, features_needed: bool = False) -> int:
     return num_nodes
 
 
+def require_edge_values(data: Graph) -> None:
+    """Raise unless each edge has a weight that can be used, and attributes, if any.
+
+    Ends of edges have been checked before.
+    """
+    count, is_edge = data.num_edges, data.edge_index[0] != data.edge_index[1]
+    if _present(data, "edge_weight"):
+        weight = _real(data, "edge_weight")
+        if weight.shape != (count,):
+            hint = "; squeeze it with edge_weight[:, 0]" * (weight.dim() == 2)
+            raise InvalidInput(
+                f"expected edge_weight with shape [{count}], one for each edge, got "
+                f"{list(weight.shape)}{hint}."
+            )
+        if bool((weight < 0).any()):
+            raise InvalidInput(
+                f"edge_weight holds {float(weight.min())}: expected 0 or more."
+            )
+        used = weight.float()[is_edge.to(weight.device)]
+        if not bool(used.any()):
+            raise InvalidInput(
+                "edge_weight is 0 for all edges: expected at least one above 0."
+            )
+        if not bool(used.sum().isfinite()):
+            raise InvalidInput(
+                f"edge_weight holds up to {float(used.max()):.3g}: expected weights "
+                "whose sum single precision can hold."
+            )
+    if _present(data, "edge_attr"):
+        attr = _real(data, "edge_attr")
+        if attr.dim() not in (1, 2) or attr.shape[0] != count or not attr.numel():
+            raise InvalidInput(
+                f"expected edge_attr with shape [{count}] or [{count}, columns], a row "
+                f"for each edge, got {list(attr.shape)}."
+            )
+
+
 def num_classes(data: Graph) -> int:
     """Count the classes: the largest training or validation label plus one."""
     return int(data.y[data.train_mask | data.val_mask].max()) + 1
@@ -120,6 +152,18 @@ def _tensor(data: Graph, key: str) -> Tensor:
     if value.is_nested or value.layout != torch.strided:
         raise InvalidInput(f"expected {key} as a dense tensor, got {value.layout}.")
     require_numbers(value, key)
+    return value
+
+
+def _real(data: Graph, key: str) -> Tensor:
+    """Return the dense tensor of finite real numbers called ``key``."""
+    value = _tensor(data, key)
+    if not (value.is_floating_point() or value.dtype in _INTEGERS):
+        raise InvalidInput(f"expected {key} as real numbers, got {value.dtype}.")
+    if not bool(torch.isfinite(value).all()):
+        raise InvalidInput(
+            f"{key} holds NaN or infinite values: expected finite numbers."
+        )
     return value
 
 

@@ -62,6 +62,9 @@ class GraphArrays:
         test: Nodes to report on, bool ``[nodes]``.
         node_id: Names of the nodes, distinct integers or texts ``[nodes]``; texts are
             bytes in UTF-8 where they lie in files.
+        edge_weight: What each edge weighs, floating point ``[edges]``, not negative.
+            ``None``: all weigh one.
+        edge_attr: What else is given of it, floating point ``[edges, columns]``.
     """
 
     indptr: Array
@@ -72,6 +75,8 @@ class GraphArrays:
     val: Array | None = None
     test: Array | None = None
     node_id: Array | None = None
+    edge_weight: Array | None = None
+    edge_attr: Array | None = None
 
     @classmethod
     def of(cls, data: Graph) -> GraphArrays:
@@ -93,6 +98,10 @@ class GraphArrays:
         }
         if (ids := node_ids(data)) is not None:
             found["node_id"] = ids.numpy() if isinstance(ids, Tensor) else ids
+        if graph.weight is not None:
+            found["edge_weight"] = graph.weight.cpu().numpy()
+        if graph.attr is not None:
+            found["edge_attr"] = graph.attr.cpu().numpy()
         return cls(indptr, source, _features_of(data.x.detach().cpu()), **found)
 
     @property
@@ -122,6 +131,24 @@ class GraphArrays:
         """Number of edges into some nodes, int64."""
         found: Array = self.indptr[nodes + 1] - self.indptr[nodes]
         return found
+
+    def values_of_edges(
+        self, edges: Array | slice
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Weights, in double precision, and attributes of some edges, if any are given.
+
+        Edges are given in ascending order.
+        """
+        taken: list[Tensor | None] = []
+        for array in (self.edge_weight, self.edge_attr):
+            if array is None:
+                taken.append(None)
+            elif isinstance(edges, slice):
+                taken.append(torch.from_numpy(np.array(array[edges])))
+            else:
+                taken.append(torch.from_numpy(gather_rows(array, edges)))
+        weight, attr = taken
+        return None if weight is None else weight.double(), attr
 
     def features(self, nodes: Array) -> Tensor:
         """Features of some nodes, dense or ``sparse_csr``, always in the same form.
@@ -157,7 +184,8 @@ class GraphArrays:
     def _arrays(self) -> Iterator[Array]:
         yield from (self.indptr, self.source)
         yield from self.x[:3] if isinstance(self.x, CSRArrays) else (self.x,)
-        optional = (self.y, self.train, self.val, self.test, self.node_id)
+        of_nodes = (self.y, self.train, self.val, self.test, self.node_id)
+        optional = (*of_nodes, self.edge_weight, self.edge_attr)
         yield from (array for array in optional if array is not None)
 
 

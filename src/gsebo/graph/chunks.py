@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 from gsebo.graph.arrays import CSRArrays, GraphArrays
 from gsebo.graph.mapped import gather_rows
 from gsebo.graph.topology import CanonicalGraph, Topology
-from gsebo.sparse.operators import SparseFeatures, features_as_stored
+from gsebo.sparse.operators import SparseFeatures, features_as_stored, row_sum
 from gsebo.sparse.pattern import sorted_pattern
 
 Nodes = NDArray[np.int64]
@@ -72,6 +73,8 @@ class Chunk:
         topology: The entries between nodes at hand.
         own: Which of the nodes at hand are the targets, int64 ``[targets]``.
         degree: Edges into each node at hand in the whole graph, int64 ``[nodes]``.
+        weight_sums: Weights of the entries of each row in the whole graph, ``[nodes]``,
+            where they are not all one.
     """
 
     begin: int
@@ -81,11 +84,18 @@ class Chunk:
     topology: Topology
     own: Tensor
     degree: Tensor
+    weight_sums: Tensor | None = None
 
     @property
     def num_entries_of_rows(self) -> Tensor:
         """Entries of each row in the whole graph: edges, and a self-loop if any."""
         return self.degree + (1 if self.topology.num_loops else 0)
+
+    @property
+    def sums_of_rows(self) -> Tensor:
+        """Sum of their weights."""
+        sums = self.weight_sums
+        return self.num_entries_of_rows if sums is None else sums
 
 
 StrengthsOf = Callable[[Chunk], Tensor]
@@ -107,12 +117,49 @@ def chunks(
     A chunk has so many edges and targets at most; a node with more edges is a chunk of
     its own. What was read from files is let go before the next chunk.
     """
+    sums = weight_sums(arrays, self_loops=self_loops)
+    for chunk in _plain_chunks(arrays, self_loops, edges_per_chunk, device):
+        if sums is not None:
+            chunk = replace(chunk, weight_sums=sums[chunk.nodes].to(device))
+        yield chunk
+        arrays.release()
+
+
+def _plain_chunks(
+    arrays: GraphArrays,
+    self_loops: bool,
+    edges_per_chunk: int,
+    device: torch.device | str,
+) -> Iterator[Chunk]:
+    """Chunks that do not know how much the rows of the whole graph weigh."""
     begin = 0
     while begin < arrays.num_nodes:
         end = _end_of_chunk(arrays, begin, edges_per_chunk)
         yield _chunk(arrays, begin, end, self_loops, device)
-        arrays.release()
         begin = end
+
+
+_sums: WeakKeyDictionary[GraphArrays, dict[bool, Tensor]] = WeakKeyDictionary()
+
+
+def weight_sums(arrays: GraphArrays, *, self_loops: bool) -> Tensor | None:
+    """Sum of the weights of each row, ``[nodes]``, in the order of the whole graph.
+
+    A self-loop weighs one. ``None`` where all entries do. It is found once.
+    """
+    if arrays.edge_weight is None:
+        return None
+    known = _sums.setdefault(arrays, {})
+    if self_loops not in known:
+        found = []
+        for chunk in _plain_chunks(arrays, self_loops, _MOST_EDGES, "cpu"):
+            weights = chunk.topology.weights
+            assert weights is not None
+            sums = row_sum(chunk.topology.pattern, weights.to(arrays.dtype))
+            found.append(sums[chunk.own])
+            arrays.release()
+        known[self_loops] = torch.cat(found)
+    return known[self_loops]
 
 
 def edges_within(memory: int, edge_bytes: int) -> int:
@@ -147,7 +194,9 @@ def _chunk(
     local_source, own = np.split(local, [len(source)])
     local_target = np.repeat(own, np.diff(indptr))
     ends = torch.from_numpy(np.stack([local_source, local_target]))
-    graph = CanonicalGraph(len(nodes), ends, torch.arange(len(source)))
+    graph = CanonicalGraph(
+        len(nodes), ends, torch.arange(len(source)), *arrays.values_of_edges(edges)
+    )
     pattern = sorted_pattern(
         ends[1], ends[0], len(nodes), loops=self_loops, device=device
     )

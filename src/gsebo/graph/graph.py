@@ -48,9 +48,11 @@ class Graph:
         num_nodes: Their number, where neither features nor edges tell it.
         **more: ``train_mask``, ``val_mask``, ``test_mask``: which nodes serve what;
             ``unseen_mask``: which come after a fit; ``node_id``: the user's own ids,
-            an integer tensor or a numpy array of texts; ``edge_weight``,
-            ``edge_attr``, ``node_type``, ``edge_type``; ``meta``: anything that JSON
-            can hold, with the names of the classes under ``"classes"``.
+            an integer tensor or a numpy array of texts; ``edge_weight``: what each edge
+            weighs, not negative, ``[edges]``; ``edge_attr``: what else is known of it,
+            ``[edges]`` or ``[edges, columns]``; ``node_type``, ``edge_type``; ``meta``:
+            anything that JSON can hold, with the names of the classes under
+            ``"classes"``.
 
     >>> graph = Graph(torch.eye(3), torch.tensor([[0, 1], [1, 2]]))
     >>> graph.num_nodes, graph.num_edges, "y" in graph, graph.y

@@ -179,6 +179,18 @@ def find_edges(edge_index: Tensor, num_nodes: int, wanted: Tensor) -> Tensor:
     return _find_sorted(keys, torch.where((wanted >= 0).all(0), pairs, -1))
 
 
+def at_or_median(values: Tensor, place: Tensor) -> Tensor:
+    """Values ``[edges, ...]`` at some places, and their median where a place is -1.
+
+    >>> at_or_median(torch.tensor([1.0, 5.0, 2.0]), torch.tensor([1, -1]))
+    tensor([5., 2.])
+    """
+    middle = values.median(dim=0).values
+    found = values[place.clamp(min=0)]
+    known = (place >= 0).view(-1, *[1] * (values.dim() - 1))
+    return torch.where(known, found, middle)
+
+
 def find_entries(
     edge_index: Tensor,
     num_nodes: int,

@@ -25,11 +25,16 @@ class CanonicalGraph:
             without self-loops or duplicates, sorted by (target, source).
         entry_of_edge: For each edge of the user, int64 ``[user edges]``: the column
             of ``edge_index`` it became, or ``E + node`` for a self-loop.
+        weight: What each edge weighs, float64 ``[E]``: the entries of A. ``None``:
+            all weigh one.
+        attr: What else is given of each edge, floating point ``[E, columns]``.
     """
 
     num_nodes: int
     edge_index: Tensor
     entry_of_edge: Tensor
+    weight: Tensor | None = None
+    attr: Tensor | None = None
 
     @property
     def num_edges(self) -> int:
@@ -73,13 +78,17 @@ class CanonicalGraph:
         edges = self.edge_index.cpu().contiguous().numpy().astype("<i8", copy=False)
         digest = hashlib.sha256(self.num_nodes.to_bytes(8, "little"))
         digest.update(edges.tobytes())
+        if self.weight is not None:
+            digest.update(self.weight.cpu().numpy().astype("<f8", copy=False).tobytes())
         return digest.hexdigest()
 
 
 def canonicalise(data: Graph) -> CanonicalGraph:
     """Sort the edges of a validated graph, merge duplicates, set self-loops apart.
 
-    A directed graph stays directed. The input is not changed.
+    A directed graph stays directed. The weights of duplicates are added up, and their
+    attributes averaged; those of self-loops are left out. Weights that are all one are
+    the same as none. The input is not changed.
 
     >>> loop_and_double = torch.tensor([[1, 0, 1, 1], [0, 0, 0, 2]])
     >>> graph = canonicalise(Graph(edge_index=loop_and_double, num_nodes=3))
@@ -94,7 +103,37 @@ def canonicalise(data: Graph) -> CanonicalGraph:
     entry_of_edge = unique_keys.numel() + source
     entry_of_edge[~is_loop] = inverse
     edge_index = torch.stack([unique_keys % num_nodes, unique_keys // num_nodes])
-    return CanonicalGraph(num_nodes, edge_index, entry_of_edge)
+    values = {
+        "weight": _merged_weight(data, ~is_loop, inverse, unique_keys.numel()),
+        "attr": _merged_attr(data, ~is_loop, inverse, unique_keys.numel()),
+    }
+    return CanonicalGraph(num_nodes, edge_index, entry_of_edge, **values)
+
+
+def _merged_weight(
+    data: Graph, chosen: Tensor, place: Tensor, count: int
+) -> Tensor | None:
+    """Sum of the weights of the chosen edges at each place, if they are not all one."""
+    if "edge_weight" not in data:
+        return None
+    given = data.edge_weight.detach().to(chosen.device, torch.float64)[chosen]
+    if bool((given == 1).all()):
+        return None
+    return given.new_zeros(count).index_add_(0, place, given)
+
+
+def _merged_attr(
+    data: Graph, chosen: Tensor, place: Tensor, count: int
+) -> Tensor | None:
+    """Mean of the attributes of the chosen edges at each place."""
+    if "edge_attr" not in data:
+        return None
+    given = data.edge_attr.detach().to(chosen.device)[chosen]
+    if given.dtype != torch.float64:
+        given = given.float()
+    given = given.reshape(len(place), -1)
+    times = torch.bincount(place, minlength=count).to(given).unsqueeze(-1)
+    return given.new_zeros(count, given.shape[1]).index_add_(0, place, given) / times
 
 
 def _sort_key(source: Tensor, target: Tensor, num_nodes: int) -> Tensor:
@@ -162,6 +201,15 @@ class Topology:
     def num_loops(self) -> int:
         """Number of self-loop entries: all nodes or none."""
         return self.num_entries - self.num_edges
+
+    @cached_property
+    def weights(self) -> Tensor | None:
+        """Entries of A + I, ``[entries]``; a self-loop weighs one. ``None``: all do."""
+        given = self.graph.weight
+        if given is None:
+            return None
+        weights = torch.cat([given, given.new_ones(self.num_loops)])
+        return weights.to(self.pattern.device)
 
 
 class Propagation(NamedTuple):

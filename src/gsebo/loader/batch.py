@@ -13,13 +13,15 @@ from torch import Tensor
 
 from gsebo.graph import Topology
 from gsebo.graph.arrays import GraphArrays
-from gsebo.graph.chunks import features_of
+from gsebo.graph.chunks import features_of, weight_sums
 from gsebo.graph.topology import CanonicalGraph
 from gsebo.nn.base import Backbone, Features
 from gsebo.sparse import Pattern, row_sum
 from gsebo.sparse.pattern import sorted_pattern
 
 Integers = NDArray[np.int64]
+
+_TINY = torch.finfo(torch.float32).tiny
 
 
 @final
@@ -84,6 +86,8 @@ class Subgraph:
     degree: Tensor  # Edges into each node in the whole graph.
     backbone: Backbone
     place: int = 0  # Of the batch in its step.
+    # Weights of the entries of each row in the whole graph, where they are not all one.
+    weight_sums: Tensor | None = None
 
     @classmethod
     def of(
@@ -97,11 +101,13 @@ class Subgraph:
         """Read what a batch needs of the whole graph."""
         count = batch.nodes.numel()
         every = torch.arange(batch.edges.numel())
-        graph = CanonicalGraph(count, batch.edge_index, every)
+        values = arrays.values_of_edges(batch.edges.numpy())
+        graph = CanonicalGraph(count, batch.edge_index, every, *values)
         loops = backbone.self_loops
         source, target = batch.edge_index
         pattern = sorted_pattern(target, source, count, loops=loops, device=device)
         entries, scale = batch.edges, batch.scale.to(arrays.dtype)
+        sums = weight_sums(arrays, self_loops=loops)
         if loops:
             entries = torch.cat([entries, arrays.num_edges + batch.nodes])
             scale = torch.cat([scale, scale.new_ones(count)])
@@ -116,13 +122,18 @@ class Subgraph:
             degree=batch.degree.to(device),
             backbone=backbone,
             place=place,
+            weight_sums=None if sums is None else sums[batch.nodes].to(device),
         )
 
     @cached_property
     def start(self) -> Tensor:
         """Strengths of the vanilla propagation of the whole graph, ``[entries]``."""
-        entries = self.degree + int(self.backbone.self_loops)
-        return self.backbone.initial_strength(self.graph.pattern, entries).detach()
+        sums, topology = self.weight_sums, self.graph
+        if sums is None:
+            sums = self.degree + int(self.backbone.self_loops)
+        return self.backbone.initial_strength(
+            topology.pattern, sums, topology.weights
+        ).detach()
 
     @cached_property
     def message_scale(self) -> Tensor:
@@ -138,13 +149,34 @@ class Subgraph:
         """
         scaled = weights * self.scale
         sums = row_sum(pattern, scaled)
-        unseen = self._unseen
-        if unseen is not None:
-            edges = slice(0, self.graph.num_edges)
+        unseen, edges = self._unseen, slice(0, self.graph.num_edges)
+        if self.weight_sums is not None:
+            sums = self._sums_by_share(pattern, scaled, sums, self.weight_sums)
+        elif unseen is not None:
             mean = scaled[..., edges].sum(-1) / self.scale[edges].sum().clamp(min=1)
             sums = sums + unseen * mean.unsqueeze(-1)
         strengths = self.backbone.normalise(pattern, weights, sums)
         return strengths * self.message_scale
+
+    def _sums_by_share(
+        self, pattern: Pattern, scaled: Tensor, sums: Tensor, given: Tensor
+    ) -> Tensor:
+        """Sums of rows whose edges have weights, which are known of the whole graph.
+
+        Those at hand tell which share of its weights a row has kept; a row that is at
+        hand as a whole needs no estimate.
+        """
+        topology, loops = self.graph, self.graph.num_loops
+        assert topology.weights is not None
+        edges = torch.arange(pattern.num_entries, device=given.device)
+        edges = edges < topology.num_edges
+        before = topology.weights.to(scaled) * self.scale * edges
+        seen, kept = row_sum(pattern, before), row_sum(pattern, scaled * edges)
+        mean = kept.sum(-1, keepdim=True) / before.sum().clamp(min=_TINY)
+        share = torch.where(seen > 0, kept / seen.masked_fill(seen == 0, 1), mean)
+        loop = int(loops > 0)
+        whole = pattern.row_counts - loop == self.degree
+        return torch.where(whole, sums, (given - loop) * share + loop)
 
     @cached_property
     def _unseen(self) -> Tensor | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import ClassVar, Literal, final
 
 import torch
 from torch import Tensor
@@ -111,7 +111,8 @@ class Amortised(GraphClassifier):
         scorer_channels: Width of the hidden layer of the function.
         evidence: What the function knows of an edge: ``"all"``, or names separated by
             commas of ``cosine``, ``rarity``, ``target_degree``, ``source_degree``,
-            ``common``, ``allocation``.
+            ``common``, ``allocation``, ``edge_weight``, ``edge_attr``; all has the last
+            two where the graph has them.
         predictions: Which predictions it compares at both ends: ``"both"`` those from
             features alone and the network's, ``"features"`` the former, ``"none"``.
         renormalise: Normalise strengths anew from the learned weights.
@@ -134,6 +135,8 @@ class Amortised(GraphClassifier):
         shard_strengths: Give each of several processes what a share of the edges has of
             its own instead of all of it.
     """
+
+    uses_edge_attr: ClassVar[bool] = True
 
     inner_steps: Steps = 20
     outer_lr: Rate = 0.01
@@ -209,6 +212,7 @@ class Amortised(GraphClassifier):
             graph=graph_checksum(folder),
             num_classes=int(folder.manifest.num_classes or 0),
             num_features=arrays.num_features,
+            weighted=arrays.edge_weight is not None,
             scorer=Scorer(
                 scorer,
                 None if alone_weights is None else loaded_with(alone, alone_weights),

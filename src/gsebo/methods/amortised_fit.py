@@ -426,6 +426,7 @@ def refitted_outcome(
     if progress.table is not None:
         of_edges = whole_column(progress.table, "own")
     structure, alone = fit.method.make_structure(), None
+    structure.expect(*fit.structure.given_values)
     structure.restore(
         {**fit.structure.state_dict(), **progress.best_outer}, backbone.normalise
     )

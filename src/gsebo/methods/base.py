@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 import secrets
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from gsebo.data.formats.folder import GraphFolder
 from gsebo.data.splits import refuse_unseen
 from gsebo.data.validate import sized
 from gsebo.distributed.group import current_group, launched
-from gsebo.errors import InvalidInput
+from gsebo.errors import InputWarning, InvalidInput
 from gsebo.graph.graph import Graph, GraphLike, as_graph, given_back
 from gsebo.graph.node_match import NodeKeys
 from gsebo.memory import require_memory
@@ -160,7 +161,8 @@ class Run:
         digest = hashlib.sha256(text.encode())
         labelled = data.train_mask | data.val_mask
         tensors = (data.edge_index, data.train_mask, data.val_mask, data.y[labelled])
-        for tensor in (*_numbers(data.x), *tensors):
+        values = [data[key] for key in ("edge_weight", "edge_attr") if key in data]
+        for tensor in (*_numbers(data.x), *tensors, *values):
             digest.update(f"{tensor.dtype}{list(tensor.shape)}".encode())
             flat = tensor.detach().cpu().contiguous().view(torch.uint8).numpy()
             digest.update(flat.data)
@@ -239,11 +241,15 @@ class GraphClassifier(SklearnEstimator, ABC):
         supported_backbones: Names of the networks that the method works with; empty
             for any.
         needs_features: Whether a graph without ``x`` is refused.
+        uses_edge_weight: Whether the weights of edges make a difference.
+        uses_edge_attr: Whether their attributes do.
         chooses: Whether the method decides between others on the way.
     """
 
     supported_backbones: ClassVar[tuple[str, ...]] = ()
     needs_features: ClassVar[bool] = True
+    uses_edge_weight: ClassVar[bool] = True
+    uses_edge_attr: ClassVar[bool] = False
     chooses: ClassVar[bool] = False
 
     backbone: str | type | nn.Module = "gcn"
@@ -358,7 +364,7 @@ class GraphClassifier(SklearnEstimator, ABC):
             for number in range(replicas)
         ]
         # Every label that a fit may not know is hidden, so that no code can read it.
-        visible = copy.copy(data)
+        visible = self._used_of(data)
         visible.y = torch.where(data.train_mask | data.val_mask, data.y, -1)
         nodes = NodeKeys.of(data)
         trained = self._train(visible, runs)
@@ -374,6 +380,25 @@ class GraphClassifier(SklearnEstimator, ABC):
     def networks(self) -> list[NetworkChoices]:
         """All networks that a fit trains at a time, that which predicts first."""
         return [self.network()]
+
+    def _used_of(self, data: Graph) -> Graph:
+        """A copy of a graph without what the method makes no use of, which is said."""
+        used = copy.copy(data)
+        unused = {
+            "edge_weight": not self.uses_edge_weight,
+            "edge_attr": not self.uses_edge_attr,
+        }
+        for key in [key for key, drop in unused.items() if drop and key in data]:
+            del used[key]
+            # Weights of one say nothing.
+            if key == "edge_attr" or bool((data.edge_weight != 1).any()):
+                what = "edge weights" if key == "edge_weight" else key
+                warnings.warn(
+                    f"{type(self).__name__} does not use {what}.",
+                    InputWarning,
+                    stacklevel=3,
+                )
+        return used
 
     def remembered_steps(self) -> int:
         """Training steps whose gradients are kept until they are walked back."""
@@ -471,7 +496,7 @@ class GraphClassifier(SklearnEstimator, ABC):
         if not isinstance(data, GraphFolder):
             needed, data = self.needs_features, as_graph(data)
             validate(data, labels_needed=False, features_needed=needed)
-            data = sized(data)
+            data = self._used_of(sized(data))
         found = self.model_.probabilities(data).cpu()
         if not bool(found.isfinite().all()):
             raise InvalidInput(

@@ -83,6 +83,9 @@ class Retrain(EpochClassifier):
         method_options: Its parameters, beside those of the network, which are shared.
     """
 
+    # The other method says what it does not use.
+    uses_edge_attr: ClassVar[bool] = True
+
     # Strengths that were learned may be small, and then training takes longer.
     max_epochs: Steps = 1000
     patience: Count = 100

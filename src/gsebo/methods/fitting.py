@@ -17,6 +17,7 @@ from gsebo.errors import InvalidInput
 from gsebo.files import Name, NotNegative, Share, Size, Text
 from gsebo.graph import Propagation, Topology, canonicalise
 from gsebo.graph.graph import Graph
+from gsebo.graph.node_match import at_or_median, find_edges
 from gsebo.model.fitted import FittedModel
 from gsebo.nn import Backbone, make_backbone
 from gsebo.nn.base import Features
@@ -137,9 +138,20 @@ class PreparedGraph:
         return self.data.train_mask.nonzero().squeeze(-1).to(self.device)
 
     def with_edges(self, edge_index: Tensor) -> "PreparedGraph":
-        """The same nodes, features and labels with other edges ``[2, E]``."""
-        data = copy.copy(self.data)
-        data.edge_index = edge_index.cpu()
+        """The same nodes, features and labels with other edges ``[2, E]``.
+
+        Edges of the given graph keep what is given of them; others are given what an
+        edge in the middle has: the median.
+        """
+        data, graph = copy.copy(self.data), self.graph
+        data.edge_index = edges = edge_index.cpu()
+        place = find_edges(graph.edge_index.cpu(), graph.num_nodes, edges)
+        kept = {"edge_weight": graph.weight, "edge_attr": graph.attr}
+        for key, values in kept.items():
+            if key in data:
+                del data[key]
+            if values is not None:
+                data[key] = at_or_median(values.cpu(), place)
         other = PreparedGraph(data, self.device)
         other.__dict__["features"] = self.features
         return other
@@ -195,7 +207,7 @@ def make_problem(
     ``candidate`` says which edges are not the user's but may become part of the graph.
     """
     task = make_task(prepared, network, weight_decay=weight_decay, seed=seed)
-    start = task.backbone.initial_strength(task.graph.pattern).detach()
+    start = task.initial_strengths
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         structure.setup(
@@ -339,7 +351,7 @@ def fitted_on(
         num_features=prepared.data.x.shape[1],
         num_classes=num_classes(prepared.data),
         strengths=strengths,
-        start=backbone.initial_strength(topology.pattern),
+        start=backbone.initial_strength(topology.pattern, weights=topology.weights),
         **more,
     )
 

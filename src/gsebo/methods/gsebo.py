@@ -205,6 +205,7 @@ class GSEBO(GraphClassifier):
             graph=graph_checksum(folder),
             num_classes=int(folder.manifest.num_classes or 0),
             num_features=arrays.num_features,
+            weighted=arrays.edge_weight is not None,
             files=files,
         )
         return Outcome(model, progress)

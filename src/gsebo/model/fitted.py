@@ -32,7 +32,8 @@ from gsebo.graph.arrays import CSRArrays, GraphArrays
 from gsebo.graph.chunks import Chunk, StrengthsOf
 from gsebo.graph.graph import Graph
 from gsebo.graph.mapped import ScratchFolder, release
-from gsebo.graph.node_match import NodeKeys, find_edges, find_entries
+from gsebo.graph.node_match import NodeKeys, find_entries
+from gsebo.model.known import KnownEntries, extended_member
 from gsebo.model.layerwise import DEFAULT_MEMORY, ChunkedGraph
 from gsebo.model.scorer import Scorer
 from gsebo.model.state import (
@@ -56,79 +57,9 @@ Array = NDArray[Any]
 
 # What the strength of an edge is made of.
 _EDGE_BYTES = 64
-_ARRAYS = ("indptr", "source", "x", "x_indptr", "x_columns", "x_values")
+_OF_FEATURES = ("x", "x_indptr", "x_columns", "x_values")
+_ARRAYS = ("indptr", "source", *_OF_FEATURES, "edge_weight", "edge_attr")
 _PREPARATION = "preparation:"
-
-
-class KnownEntries(NamedTuple):
-    """Which entries and nodes of a graph are those of the fit, -1 where none is."""
-
-    entry: Tensor  # Of the edges first and then of the self-loops, int64 [entries].
-    node: Tensor  # int64 [nodes]
-    num_edges: int  # Of the graph.
-
-    @property
-    def num_new_edges(self) -> int:
-        """Number of edges that the fit did not have; both directions count."""
-        return int((self.entry[: self.num_edges] < 0).sum())
-
-    def kept(self, stored: Tensor, fresh: Tensor) -> Tensor:
-        """What the fit has stored of its entries, and elsewhere what is fresh.
-
-        Of all entries of the graph, or of its edges alone, ``[..., entries]``.
-        """
-        if not stored.shape[-1]:
-            # There is nothing to select from, not even for entries that are not known.
-            return fresh
-        entry = self.entry[: fresh.shape[-1]]
-        found = stored.index_select(-1, entry.clamp(min=0))
-        return torch.where(entry >= 0, found, fresh)
-
-
-def extended_member(
-    member: Member,
-    fitted_graph: CanonicalGraph,
-    known: KnownEntries,
-    topology: Topology,
-    strengths: Tensor,
-) -> Member:
-    """Lay a member's own graph over a graph that is not the one of the fit.
-
-    What joins known nodes keeps the member's strength, unless the user took that very
-    edge away. What is new to the fit is added as it is in the user's graph; what the
-    fit knew and the member left out stays out. Entries of a member are edges in
-    canonical order and then self-loops; strengths are those of the other graph.
-    """
-    pattern, own = member.propagation
-    device, old_size = pattern.device, pattern.num_rows
-    node, self_loops = known.node.cpu(), topology.num_loops > 0
-    edges = edges_of(pattern).cpu()
-    given, is_new = topology.graph.edge_index.cpu(), known.entry.cpu() < 0
-    carried = _carried(edges, fitted_graph, topology.graph, node)
-    union = Topology.from_edges(
-        torch.cat([carried, given[:, is_new[: given.shape[1]]]], dim=1),
-        topology.num_nodes,
-        self_loops=self_loops,
-        device=device,
-    )
-    entry = find_entries(edges, old_size, union.graph, node, self_loops=self_loops)
-    on_edges, on_loops = Propagation(topology.pattern, strengths).at(union.graph)
-    fresh = torch.cat([on_edges, on_loops], dim=-1) if self_loops else on_edges
-    mine = KnownEntries(entry.to(device), known.node, union.num_edges)
-    return Member(Propagation(union.pattern, mine.kept(own, fresh)), member.weights)
-
-
-def _carried(
-    edges: Tensor, fitted_graph: CanonicalGraph, graph: CanonicalGraph, node: Tensor
-) -> Tensor:
-    """Those of a member's edges that stay, by the numbers of the new graph's nodes."""
-    place = torch.full((fitted_graph.num_nodes,), -1)
-    place[node[node >= 0]] = (node >= 0).nonzero().squeeze(-1)
-    moved = place[edges]
-    then, now = fitted_graph.edge_index.cpu(), graph.edge_index.cpu()
-    was_given = find_edges(then, fitted_graph.num_nodes, edges) >= 0
-    is_given = find_edges(now, graph.num_nodes, moved) >= 0
-    return moved[:, (moved >= 0).all(0) & (is_given | ~was_given)]
 
 
 def graph_checksum(graph: GraphFolder | GraphArrays) -> str:
@@ -178,11 +109,18 @@ class FittedModel:
     # or are refused where the graph is not held.
     scorer: Scorer | None = None
     preparation: Preparation | None = None  # Of features, before the network.
+    weighted: bool = False  # Whether edges of a graph that is not held have weights.
 
     @property
     def is_held(self) -> bool:
         """Whether the graph of the fit is in memory."""
         return not isinstance(self.graph, str)
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether the edges of the fit have weights that are not all one."""
+        held = self.graph
+        return self.weighted if isinstance(held, str) else held.weight is not None
 
     @property
     def held(self) -> tuple[CanonicalGraph, Tensor]:
@@ -207,6 +145,7 @@ class FittedModel:
     @torch.no_grad()
     def probabilities(self, data: Graph | GraphFolder) -> Tensor:
         """Class probabilities of every node of ``data``, ``[nodes, classes]``."""
+        self._require_weights(data)
         if not self.is_held or isinstance(data, GraphFolder):
             chunked, strengths_of = self.in_chunks(data)
             found = chunked.probabilities(self.backbone, strengths_of)
@@ -223,6 +162,15 @@ class FittedModel:
         known = self._known(data, graph)
         if known is not None:
             strengths = self._strengths_for(known, topology, features)
+            both = known.weights(fitted, topology) if members else None
+            if both is not None and (changed := int((both[0] != both[1]).sum())):
+                warnings.warn(
+                    f"{changed} of {known.num_edges} edges have another weight than in "
+                    "the graph of the fit; what was learned there of these edges stays "
+                    "as it was.",
+                    InputWarning,
+                    stacklevel=3,
+                )
             members = tuple(
                 extended_member(member, fitted, known, topology, strengths)
                 for member in members
@@ -233,6 +181,15 @@ class FittedModel:
             for graph, weights in members
         )
         return reduce(torch.add, (softmax(one, -1) / len(members) for one in logits))
+
+    def _require_weights(self, data: Graph | GraphFolder) -> None:
+        """Refuse a graph without weights if that of the fit has some."""
+        named = data.manifest.arrays if isinstance(data, GraphFolder) else data
+        if self.is_weighted and "edge_weight" not in named:
+            raise InvalidInput(
+                "the graph has no edge_weight; expected one, as in the graph of the "
+                "fit: ones, if all its edges count alike."
+            )
 
     def new_in(self, data: Graph) -> tuple[int, int]:
         """How many nodes and edges of ``data`` the graph of the fit does not have."""
@@ -264,7 +221,7 @@ class FittedModel:
         self, known: KnownEntries, topology: Topology, features: Features
     ) -> Tensor:
         """Strengths of all entries of a graph that is not the one of the fit."""
-        vanilla, scorer = self.backbone.initial_strength(topology.pattern), self.scorer
+        vanilla, scorer = self._vanilla(topology), self.scorer
         if not self.learned:
             return vanilla
         if scorer is not None and (weights := scorer.weights) is not None:
@@ -286,7 +243,13 @@ class FittedModel:
                 InputWarning,
                 stacklevel=2,
             )
-        return known.kept(self.held[1], vanilla)
+        kept = known.kept(self.held[1], vanilla)
+        both = known.weights(self.held[0], topology)
+        if both is None:
+            return kept
+        # What was learned is a factor of the weight; of an edge without any, nothing.
+        then, now = both
+        return torch.where(then > 0, kept * (now / then).to(kept), vanilla)
 
     @torch.no_grad()
     def edge_strengths(
@@ -298,16 +261,16 @@ class FittedModel:
             self_loops=loops, memory=memory, edge_bytes=_EDGE_BYTES
         ):
             edges = chunk.topology.num_edges
+            start = self._vanilla(chunk.topology, chunk.sums_of_rows)[:edges]
             yield EdgePiece(
                 chunk.nodes[chunk.topology.graph.edge_index],
-                self._vanilla(chunk)[:edges].cpu(),
-                strengths_of(chunk)[..., :edges].clamp(0, 1).cpu(),
+                start.cpu(),
+                _within(strengths_of(chunk)[..., :edges], start).cpu(),
             )
 
-    def _vanilla(self, chunk: Chunk) -> Tensor:
-        """Strengths of a chunk in the network as it is."""
-        pattern, degree = chunk.topology.pattern, chunk.num_entries_of_rows
-        return self.backbone.initial_strength(pattern, degree)
+    def _vanilla(self, topology: Topology, sums: Tensor | None = None) -> Tensor:
+        """Strengths of a graph, or of a chunk of one, in the network as it is."""
+        return self.backbone.initial_strength(topology.pattern, sums, topology.weights)
 
     def in_chunks(
         self,
@@ -368,7 +331,8 @@ class FittedModel:
 
     def _changed(self, edges: int, chunk: Chunk) -> Tensor:
         """The vanilla strengths of a chunk, and what each entry was changed by."""
-        start, own = self._vanilla(chunk), self.own
+        start = self._vanilla(chunk.topology, chunk.sums_of_rows)
+        own = self.own
         if own is None:
             return start
         parts = [np.array(own[..., chunk.edges])]
@@ -415,8 +379,10 @@ class FittedModel:
 
     def in_user_order(self, strengths: Tensor) -> Tensor:
         """Map ``[..., entries]`` to the edges of the user's ``edge_index``."""
-        graph = self.held[0]
-        edges, loops = strengths.clamp(0, 1).cpu().tensor_split([graph.num_edges], -1)
+        graph, start = self.held[0], self.start
+        assert start is not None
+        shown = _within(strengths, start).cpu()
+        edges, loops = shown.tensor_split([graph.num_edges], -1)
         if not loops.shape[-1]:
             # A self-loop of the user has no entry here: the network ignores it.
             loops = edges.new_zeros(*edges.shape[:-1], graph.num_nodes)
@@ -458,6 +424,7 @@ class FittedModel:
             members=[facts for facts, _ in members],
             scorer=scorer,
             preparation=preparation,
+            weighted=self.weighted,
         )
         return facts, tensors
 
@@ -496,8 +463,14 @@ class FittedModel:
             class_names=facts.classes,
             learned=facts.learned,
             scorer=scorer,
+            weighted=facts.weighted,
             **known,
         )
+
+
+def _within(strengths: Tensor, start: Tensor) -> Tensor:
+    """Strengths as they are told: from zero to one, or to a start that is higher."""
+    return strengths.clamp(min=0).minimum(start.clamp(min=1))
 
 
 def _name(dtype: torch.dtype) -> Literal["float32", "float64"]:

@@ -34,7 +34,7 @@ from gsebo.graph.chunks import (
 from gsebo.graph.mapped import ScratchTable, release
 from gsebo.nn.base import Backbone, Features, Layer, LayeredBackbone
 from gsebo.nn.mlp import MLP
-from gsebo.sparse import Pattern
+from gsebo.sparse import Pattern, row_sum
 from gsebo.structure import AmortisedStrength
 from gsebo.structure.evidence import FeatureWeights, PartOfGraphEdges, evidence_of
 
@@ -84,6 +84,10 @@ class ChunkedGraph:
             return
         self.memory, self.half, self.device = 2**62, 2**61, graph.pattern.device
         nodes, loops = torch.arange(graph.num_nodes), int(graph.num_loops > 0)
+        sums = None
+        if graph.weights is not None:
+            dtype = torch.float32 if features is None else features.dtype
+            sums = row_sum(graph.pattern, graph.weights.to(dtype))
         self.whole = Chunk(
             begin=0,
             end=graph.num_nodes,
@@ -92,6 +96,7 @@ class ChunkedGraph:
             topology=graph,
             own=nodes.to(self.device),
             degree=graph.pattern.row_counts - loops,
+            weight_sums=sums,
         )
 
     def chunks(
@@ -122,12 +127,15 @@ class ChunkedGraph:
         features = self.features(chunk.nodes, structure.output.dtype)
         if self.whole is not None:
             return structure.evidence_of(chunk.topology, self.candidate, features)
-        source, target = chunk.topology.graph.edge_index.to(self.device)
+        graph = chunk.topology.graph
+        source, target = graph.edge_index.to(self.device)
         edges = PartOfGraphEdges(
             features,
             FeatureWeights(structure.centre, structure.scale),
             source,
             target,
+            weight=graph.weight,
+            attr=graph.attr,
             arrays=self.arrays,
             nodes=chunk.nodes,
         )

@@ -33,6 +33,7 @@ from gsebo.model.state import (
 from gsebo.nn import Backbone
 from gsebo.sparse import row_sum
 from gsebo.structure import AmortisedStrength
+from gsebo.structure.amortised import entry_weights
 from gsebo.structure.base import Predictions
 
 Array = NDArray[Any]
@@ -69,17 +70,16 @@ class ScoredEdges:
             of_rows = self._leading(sums.take(chunk.nodes.numpy()))
         else:
             # The vanilla strengths, times the weights.
-            of_rows = chunk.num_entries_of_rows.to(of_edges.dtype)
+            of_rows = chunk.sums_of_rows.to(of_edges.dtype)
         normalise = partial(self.backbone.normalise, sums=of_rows)
-        pattern = chunk.topology.pattern
-        return self.structure.strengths(pattern, of_edges, normalise)
+        return self.structure.strengths(chunk.topology, of_edges, normalise)
 
     @cached_property
     @torch.no_grad()
     def tables(self) -> tuple[ScratchTable, ScratchTable]:
         """Weights of all edges and their sums over each row, a column for each layer.
 
-        A self-loop adds one.
+        The sums are of what was learned times what is given; a self-loop adds one.
         """
         structure, graph = self.structure, self.graph
         layers, dtype = structure.output.shape[:-2].numel(), structure.output.dtype
@@ -102,8 +102,7 @@ class ScoredEdges:
             if fresh is not None:
                 fresh.put(chunk.edges.start, evidence)
             found = self._weights(chunk, evidence.to(graph.device))
-            loops = found.new_ones(*found.shape[:-1], chunk.topology.num_loops)
-            entries = torch.cat([found, loops], dim=-1)
+            entries = entry_weights(chunk.topology, found)
             totals = row_sum(chunk.topology.pattern, entries)
             totals = totals.index_select(-1, chunk.own)
             weights.put(chunk.edges.start, found.reshape(layers, found.shape[-1]).T)
@@ -214,10 +213,13 @@ class Scorer:
             tensors |= under(_FEATURES_ONLY, self.features_only.state_dict())
         if self.weights is not None:
             tensors[_EDGE_WEIGHTS] = self.weights
+        weighted, attributes = self.structure.given_values
         facts = ScorerFacts(
             centred=self.structure.centre.numel() > 0,
             features_only=self.features_only is not None,
             first=self.first is not None,
+            edge_weight=weighted,
+            edge_attr=attributes,
         )
         return facts, tensors
 
@@ -238,6 +240,7 @@ class Scorer:
         said, dtype = facts.scorer, facts.torch_dtype
         assert said is not None
         layers = backbone.num_propagations
+        structure.expect(said.edge_weight, said.edge_attr)
         forms = structure.forms(facts.num_features, layers, dtype, centred=said.centred)
         structure.restore(parts.take(forms, _FUNCTION), backbone.normalise)
         network = features_only(_FEATURES_ONLY) if said.features_only else None

@@ -113,7 +113,7 @@ def strength_form(
     return Form(dtype, (layers, entries) if layers else (entries,))
 
 
-class GraphFacts(Record, frozen=True, kw_only=True):
+class GraphFacts(Record, frozen=True, kw_only=True, omit_defaults=True):
     """A graph of a fit that the model holds."""
 
     num_nodes: Count
@@ -121,6 +121,7 @@ class GraphFacts(Record, frozen=True, kw_only=True):
     num_given_edges: Size  # As the user gave them.
     row_hashes: bool  # Whether nodes are known by their features,
     node_ids: Literal["numbers", "texts"] | None  # and by names of the user.
+    edge_weights: bool = False  # Whether edges have weights that are not all one.
 
     @classmethod
     def of(cls, graph: CanonicalGraph, nodes: NodeKeys) -> tuple["GraphFacts", Tensors]:
@@ -128,6 +129,8 @@ class GraphFacts(Record, frozen=True, kw_only=True):
         tensors = {"edge_index": graph.edge_index, "entry_of_edge": graph.entry_of_edge}
         if nodes.row_hash is not None:
             tensors["node_hash"] = nodes.row_hash
+        if graph.weight is not None:
+            tensors["edge_weight"] = graph.weight
         kind: Literal["numbers", "texts"] | None = None
         if isinstance(nodes.node_id, Tensor):
             kind, tensors["node_id"] = "numbers", nodes.node_id
@@ -140,6 +143,7 @@ class GraphFacts(Record, frozen=True, kw_only=True):
             num_given_edges=graph.entry_of_edge.numel(),
             row_hashes="node_hash" in tensors,
             node_ids=kind,
+            edge_weights=graph.weight is not None,
         )
         return facts, tensors
 
@@ -154,6 +158,8 @@ class GraphFacts(Record, frozen=True, kw_only=True):
         numbers = self.node_ids == "numbers"
         keys = {"node_hash": self.row_hashes, "node_id": numbers}
         forms |= {name: each for name, there in keys.items() if there}
+        if self.edge_weights:
+            forms["edge_weight"] = Form(torch.float64, (edges,), low=0)
         found = parts.take(forms)
         ends, names = found["edge_index"], found.get("node_id")
         texts = _take_texts(parts, nodes) if self.node_ids == "texts" else None
@@ -167,7 +173,8 @@ class GraphFacts(Record, frozen=True, kw_only=True):
             raise parts.misfit(
                 "two nodes have one node_id; expected another one for each"
             )
-        graph = CanonicalGraph(nodes, ends, found["entry_of_edge"])
+        weight = found.get("edge_weight")
+        graph = CanonicalGraph(nodes, ends, found["entry_of_edge"], weight)
         known = names if texts is None else texts
         return graph, NodeKeys(nodes, found.get("node_hash"), known)
 
@@ -247,15 +254,17 @@ class MemberFacts(Record, frozen=True, kw_only=True):
         return Member(Propagation(topology.pattern, found["strengths"]), weights)
 
 
-class ScorerFacts(Record, frozen=True, kw_only=True):
+class ScorerFacts(Record, frozen=True, kw_only=True, omit_defaults=True):
     """A function that scores edges."""
 
     centred: bool  # Whether the features of the fit were dense, and have a centre.
     features_only: bool  # Whether it looks at predictions from features alone,
     first: bool  # and at those of a first network.
+    edge_weight: bool = False  # Whether it looks at the weights that edges are given,
+    edge_attr: Size = 0  # and at how many columns of their attributes.
 
 
-class FittedFacts(Record, frozen=True, kw_only=True):
+class FittedFacts(Record, frozen=True, kw_only=True, omit_defaults=True):
     """What files say of a fitted model."""
 
     dtype: Literal["float32", "float64"]
@@ -270,6 +279,7 @@ class FittedFacts(Record, frozen=True, kw_only=True):
     members: list[MemberFacts]
     scorer: ScorerFacts | None
     preparation: Name | None
+    weighted: bool = False  # Whether edges of a graph that is not held have weights.
 
     @property
     def torch_dtype(self) -> torch.dtype:

@@ -113,18 +113,25 @@ class Backbone(nn.Module, ABC):
         """
 
     def initial_strength(
-        self, pattern: Pattern, degree: Tensor | None = None
+        self,
+        pattern: Pattern,
+        degree: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """Strengths with which the backbone equals its vanilla form, ``[entries]``.
 
         Args:
             pattern: Entries, self-loops included where the network has any.
-            degree: Entries of each row, ``[nodes]``, where the pattern is only a part
-                of the graph; those of the pattern by default.
+            degree: Sum of the weights of each row, ``[nodes]``, where the pattern is
+                only a part of the graph; those of the pattern by default.
+            weights: Of the entries; by default all weigh one.
         """
         floating = (p.dtype for p in self.parameters() if p.is_floating_point())
         dtype = next(floating, torch.get_default_dtype())
-        return self.normalisation.of_graph(pattern, dtype, degree)
+        if weights is None:
+            return self.normalisation.of_graph(pattern, dtype, degree)
+        sums = None if degree is None else degree.to(dtype)
+        return self.normalise(pattern, weights.to(dtype), sums)
 
     def normalise(
         self, pattern: Pattern, weights: Tensor, sums: Tensor | None = None

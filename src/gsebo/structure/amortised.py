@@ -7,7 +7,8 @@ The weight of the edge from j to i is
 where e_ij is the evidence of :mod:`~gsebo.structure.evidence` together with how far
 predictions agree at both ends, and f a network with one hidden layer. It starts at
 zero, so that every edge begins with weight 1. Self-loops always weigh 1, and the
-network's own normalisation turns weights into strengths, differentiably.
+network's own normalisation turns weights into strengths, differentiably. Where edges
+are given weights a_ij of their own, it is g_ij a_ij that is normalised.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from gsebo.errors import InvalidInput
 from gsebo.files import Form
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.chunks import features_of
 from gsebo.graph.mapped import gather_rows
-from gsebo.graph.topology import Topology
+from gsebo.graph.topology import CanonicalGraph, Topology
 from gsebo.sparse import Pattern, SparseFeatures, sddmm
 from gsebo.structure.base import (
     BatchContext,
@@ -140,15 +142,48 @@ class AmortisedStrength(Structure):
         self.residual = residual
         self.shrinkage = shrinkage
         self.scorer_decay = scorer_decay
-        self.columns = evidence_columns(evidence)
+        self._evidence = evidence
+        self.columns, self._num_attributes = evidence_columns(evidence), 0
         self.renormalise = renormalise
         self._agreements = Agreements()
         self._places: Tensor | None = None
+
+    def expect(self, weighted: bool, num_attributes: int) -> None:
+        """Say whether edges have weights, and how many attributes, in the fit's graph.
+
+        Raises:
+            InvalidInput: Attributes are asked for as evidence, and there are none.
+        """
+        self.columns = evidence_columns(
+            self._evidence, weighted=weighted, num_attributes=num_attributes
+        )
+        looks = "edge_attr" in self.columns
+        if looks and not num_attributes:
+            raise InvalidInput(
+                f"evidence={self._evidence!r} given for a graph without edge_attr; "
+                "expected other evidence, or a graph that has it."
+            )
+        self._num_attributes = num_attributes if looks else 0
+
+    @property
+    def given_values(self) -> tuple[bool, int]:
+        """Whether it looks at weights of edges, and at how many attributes."""
+        return "edge_weight" in self.columns, self._num_attributes
+
+    @property
+    def num_columns(self) -> int:
+        """Numbers of evidence, and one that says whether an edge is a candidate."""
+        several = max(self._num_attributes - 1, 0)
+        return len(self.columns) + several + 1
 
     def setup(self, context: GraphContext) -> None:
         """Gather the evidence; draw the hidden layer by torch's seed."""
         graph, features = context.graph, context.features
         self._normalise = context.normalise
+        given = graph.graph
+        self.expect(
+            given.weight is not None, 0 if given.attr is None else given.attr.shape[1]
+        )
         self.take_feature_weights(FeatureWeights.of(features))
         raw = self._raw(graph, context.candidate, features)
         self.measure(raw, context.num_layers)
@@ -194,7 +229,7 @@ class AmortisedStrength(Structure):
         """What :meth:`restore` needs, by name; dense features have a centre."""
         lead = (num_layers,) if self.per_layer else ()
         width, channels = self.num_inputs, self._channels
-        units = (len(self.columns) + 1,)
+        units = (self.num_columns,)
         return {
             "centre": Form(dtype, (num_features if centred else 0,)),
             "scale": Form(dtype, (num_features,)),
@@ -224,6 +259,7 @@ class AmortisedStrength(Structure):
             evidence=",".join(self.columns),
             renormalise=self.renormalise,
         )
+        part._num_attributes = self._num_attributes
         part.restore(dict(self.state_dict()), context.normalise)
         part.register_buffer("evidence", self._scaled(raw), persistent=False)
         part.register_buffer("candidate", None, persistent=False)
@@ -235,7 +271,7 @@ class AmortisedStrength(Structure):
     @property
     def num_inputs(self) -> int:
         """Numbers that the function knows of an edge."""
-        return len(self.columns) + 1 + NUM_AGREEMENTS
+        return self.num_columns + NUM_AGREEMENTS
 
     def forward(
         self,
@@ -249,7 +285,7 @@ class AmortisedStrength(Structure):
         if own is not None and self._places is not None:
             own = own.index_select(-1, self._places)
         weights = self.weights(graph, self.evidence, self.candidate, state, own)
-        return self.strengths(graph.pattern, weights) if normalised else weights
+        return self.strengths(graph, weights) if normalised else weights
 
     def weights(
         self,
@@ -272,18 +308,15 @@ class AmortisedStrength(Structure):
         return _weight(score if own is None else score + own)
 
     def strengths(
-        self, pattern: Pattern, weights: Tensor, normalise: Normalise | None = None
+        self, graph: Topology, weights: Tensor, normalise: Normalise | None = None
     ) -> Tensor:
-        """From the weights of edges to the strengths of all entries."""
+        """From what was learned of edges to the strengths of all entries."""
         normalise = self._normalise if normalise is None else normalise
-        loops = weights.new_ones(
-            *weights.shape[:-1], pattern.num_entries - weights.shape[-1]
-        )
-        entries = torch.cat([weights, loops], dim=-1)
         if self.renormalise:
-            return normalise(pattern, entries)
-        ones = torch.ones_like(entries)
-        return entries * normalise(pattern, ones)
+            return normalise(graph.pattern, entry_weights(graph, weights))
+        entries = _with_loops(graph, weights)
+        vanilla = entry_weights(graph, torch.ones_like(weights))
+        return entries * normalise(graph.pattern, vanilla)
 
     def evidence_of(
         self,
@@ -307,6 +340,8 @@ class AmortisedStrength(Structure):
             FeatureWeights(self.centre, self.scale),
             source,
             target,
+            weight=graph.graph.weight,
+            attr=graph.graph.attr,
             given=Pattern.from_positions(target[kept], source[kept], graph.num_nodes),
         )
         found = evidence_of(edges, self.columns)
@@ -324,6 +359,20 @@ class AmortisedStrength(Structure):
         kept = {"own": 1 - self.shrinkage}
         kept |= dict.fromkeys(("hidden", "output"), 1 - self.scorer_decay)
         return {name: leaf * kept.get(name, 1) for name, leaf in outer.items()}
+
+
+def entry_weights(graph: Topology, weights: Tensor) -> Tensor:
+    """What was learned of the edges ``[..., edges]`` times what is given of them.
+
+    Of all entries; self-loops weigh one.
+    """
+    entries, given = _with_loops(graph, weights), graph.weights
+    return entries if given is None else entries * given.to(entries)
+
+
+def _with_loops(graph: Topology, weights: Tensor) -> Tensor:
+    loops = weights.new_ones(*weights.shape[:-1], graph.num_loops)
+    return torch.cat([weights, loops], dim=-1)
 
 
 def _sigmoid_at_bias() -> float:
@@ -364,6 +413,10 @@ class BatchedAmortisedStrength(BatchedStructure):
         )
         self.structure = structure
         self._arrays = arrays
+        attr = arrays.edge_attr
+        structure.expect(
+            arrays.edge_weight is not None, 0 if attr is None else attr.shape[1]
+        )
         nodes = _spread(arrays.num_nodes, _MEASURED)
         rows = features_of(arrays, torch.from_numpy(nodes), arrays.dtype, device)
         structure.take_feature_weights(FeatureWeights.of(rows))
@@ -382,19 +435,24 @@ class BatchedAmortisedStrength(BatchedStructure):
     def over(self, context: BatchContext) -> Structure:
         if self._all is not None:
             return self.structure.over(context, self._all[context.edges])
-        edges = context.graph.graph.edge_index
-        raw = self._raw(context.features, edges, context.nodes)
+        raw = self._raw(context.features, context.graph.graph, context.nodes)
         return self.structure.over(context, raw)
 
     def project(self, outer: dict[str, Tensor], start: Tensor) -> dict[str, Tensor]:
         return self.structure.project(outer)
 
-    def _raw(self, features: Features, edges: Tensor, nodes: Tensor) -> Tensor:
+    def _raw(self, features: Features, part: CanonicalGraph, nodes: Tensor) -> Tensor:
         structure = self.structure
-        weights = FeatureWeights(structure.centre, structure.scale)
-        source, target = edges.to(features.device)
+        source, target = part.edge_index.to(features.device)
         seen = PartOfGraphEdges(
-            features, weights, source, target, arrays=self._arrays, nodes=nodes
+            features,
+            FeatureWeights(structure.centre, structure.scale),
+            source,
+            target,
+            weight=part.weight,
+            attr=part.attr,
+            arrays=self._arrays,
+            nodes=nodes,
         )
         found = evidence_of(seen, structure.columns)
         # No candidates are among the edges of the graph.
@@ -408,7 +466,10 @@ class BatchedAmortisedStrength(BatchedStructure):
         nodes, local = np.unique(np.stack([source, target]), return_inverse=True)
         rows = features_of(arrays, torch.from_numpy(nodes), arrays.dtype, device)
         ends = torch.from_numpy(local.reshape(2, -1))
-        found = self._raw(rows, ends, torch.from_numpy(nodes))
+        part = CanonicalGraph(
+            len(nodes), ends, torch.arange(len(edges)), *arrays.values_of_edges(edges)
+        )
+        found = self._raw(rows, part, torch.from_numpy(nodes))
         arrays.release()
         return found
 

@@ -5,6 +5,10 @@
 The parameter is the change Z - Z0, so that it starts at zero for every backbone, and it
 is projected after each outer step instead of clamped in the forward pass: an entry that
 a clamp has cut off would never receive a gradient again.
+
+Where the edges of a graph have weights, Z0 is the network's propagation of the weighted
+graph. A strength that starts above one may fall and come back, but not rise; an edge of
+weight zero is none, and stays at zero.
 """
 
 from typing import Literal, final, get_args
@@ -27,7 +31,7 @@ InitialStrength = Literal["vanilla", "uniform", "ones", "random"]
 
 @final
 class EdgeStrength(Structure):
-    """One learnable strength in [0, 1] per entry of A + I.
+    """One learnable strength per entry of A + I, in [0, 1] where none starts higher.
 
     Args:
         per_layer: Learn one set of strengths for each layer instead of a shared one.
@@ -70,14 +74,14 @@ class EdgeStrength(Structure):
         learned = graph.num_entries if self.learn_self_loops else graph.num_edges
         owner = _pair_of_entry(graph)[:learned] if self.tied else None
         # A parameter may move as far as each of its entries stays inside [0, 1].
-        lower, upper = -start[:learned], 1 - start[:learned]
+        lower, upper = -start[:learned], _room(start[:learned])
         if owner is not None:
             size = int(owner.max()) + 1 if learned else 0
-            lower = lower.new_full((size,), -1.0).scatter_reduce_(
-                0, owner, lower, "amax"
+            lower = lower.new_zeros(size).scatter_reduce_(
+                0, owner, lower, "amax", include_self=False
             )
-            upper = upper.new_full((size,), 1.0).scatter_reduce_(
-                0, owner, upper, "amin"
+            upper = upper.new_zeros(size).scatter_reduce_(
+                0, owner, upper, "amin", include_self=False
             )
         shape = (context.num_layers, lower.numel()) if self.per_layer else lower.shape
         change = self._first_change(start[:learned], owner, lower.numel())
@@ -123,6 +127,11 @@ class EdgeStrength(Structure):
         return {"change": self.unit}
 
 
+def _room(start: Tensor) -> Tensor:
+    """How far strengths may rise: up to one, but none from zero."""
+    return torch.where(start == 0, 0, (1 - start).clamp(min=0))
+
+
 def _pair_of_entry(graph: Topology) -> Tensor:
     """Number the unordered pairs and the loops, ``[entries]``."""
     reverse = graph.reverse_edge
@@ -149,7 +158,7 @@ class BatchedEdgeStrength(BatchedStructure):
         return _EdgesOfBatch(context, self.layers)
 
     def project(self, outer: dict[str, Tensor], start: Tensor) -> dict[str, Tensor]:
-        return {"change": torch.clamp(outer["change"], -start, 1 - start)}
+        return {"change": torch.clamp(outer["change"], -start, _room(start))}
 
     def units(self, start: Tensor) -> dict[str, Tensor]:
         return {"change": start}

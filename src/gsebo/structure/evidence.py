@@ -7,6 +7,8 @@ For an edge from j to i, with the degrees d of the given graph,
     d_i, d_j    logarithms of the degrees
     common      logarithm of the number of common neighbors
     allocation  sum of 1 / d_k over the common neighbors k
+    edge_weight logarithm of the weight that is given of the edge
+    edge_attr   its attributes, as many columns as are given
 
 Random false edges rarely close a triangle, and join texts that share only common words.
 Each column is a function of a :class:`SeenEdges`: all edges of a graph that is laid out
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, final
 
@@ -26,6 +28,7 @@ import torch
 from numba import njit, prange
 from torch import Tensor
 
+from gsebo.errors import InvalidInput
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.mapped import gather_rows, stretches
 from gsebo.names import names_among
@@ -33,6 +36,9 @@ from gsebo.sparse import Pattern, SparseFeatures, row_sum, sddmm
 from gsebo.sparse.numba_compile import compile_twice, run_kernel
 from gsebo.sparse.operators import unit_rows
 
+_WEIGHT, _ATTR = "edge_weight", "edge_attr"
+# Its logarithm stands for that of zero, too.
+_LEAST_WEIGHT = 1e-6
 # Of a longer row only so many positions are looked at, evenly spread: two hubs of a
 # large graph would otherwise cost more than all other pairs together.
 _MOST = 256
@@ -211,12 +217,17 @@ class SeenEdges(ABC):
         weights: Of the features.
         source: The node at hand that each edge comes from, int64 ``[edges]``.
         target: The one that it goes to.
+        weight: What each weighs, ``[edges]``; ``None``: all weigh one.
+        attr: What else is given of it, ``[edges, columns]``.
     """
 
     features: Features
     weights: FeatureWeights
     source: Tensor
     target: Tensor
+    _: KW_ONLY
+    weight: Tensor | None = None
+    attr: Tensor | None = None
 
     @cached_property
     def pattern(self) -> Pattern:
@@ -241,7 +252,7 @@ class SeenEdges(ABC):
 class WholeGraphEdges(SeenEdges):
     """Edges between the nodes of a graph whose ``given`` edges are laid out whole."""
 
-    given: Pattern
+    given: Pattern = field(kw_only=True)
 
     @cached_property
     def degree(self) -> Tensor:
@@ -262,8 +273,8 @@ class WholeGraphEdges(SeenEdges):
 class PartOfGraphEdges(SeenEdges):
     """Edges between some nodes of a graph whose arrays may lie in files."""
 
-    arrays: GraphArrays
-    nodes: Tensor
+    arrays: GraphArrays = field(kw_only=True)
+    nodes: Tensor = field(kw_only=True)
 
     @cached_property
     def degree(self) -> Tensor:
@@ -287,6 +298,25 @@ def _rarity(edges: SeenEdges) -> Tensor:
     return entry_products(weighed, edges.pattern)
 
 
+def _log_weight(edges: SeenEdges) -> Tensor:
+    features = edges.features
+    if edges.weight is None:
+        return torch.zeros(
+            len(edges.source), dtype=features.dtype, device=features.device
+        )
+    return (
+        edges.weight.clamp(min=_LEAST_WEIGHT).log().to(features.device, features.dtype)
+    )
+
+
+def _attributes(edges: SeenEdges) -> Tensor:
+    if edges.attr is None:
+        raise InvalidInput(
+            "the graph has no edge_attr; expected one, as evidence that is asked for."
+        )
+    return edges.attr.to(edges.features.device, edges.features.dtype)
+
+
 EVIDENCE: dict[str, Callable[[SeenEdges], Tensor]] = {
     "cosine": _cosine,
     "rarity": _rarity,
@@ -295,20 +325,24 @@ EVIDENCE: dict[str, Callable[[SeenEdges], Tensor]] = {
     # In a directed graph, those who send to both ends are common neighbors.
     "common": lambda edges: edges.common_neighbors[0].log1p(),
     "allocation": lambda edges: edges.common_neighbors[1],
+    _WEIGHT: _log_weight,
+    _ATTR: _attributes,
 }
-"""Columns of evidence by name: from edges to a number for each, ``[edges]``."""
+"""Columns of evidence by name: from edges to a number for each, ``[edges]``, or to
+several, ``[edges, numbers]``."""
 
-# What "all" stands for, also where a user has added a column.
-_OURS = tuple(EVIDENCE)
+# What "all" stands for in every graph, also where a user has added a column.
+_OURS = tuple(name for name in EVIDENCE if name not in (_WEIGHT, _ATTR))
 
 
 @torch.no_grad()
 def evidence_of(edges: SeenEdges, columns: Sequence[str] = _OURS) -> Tensor:
     """Evidence of edges, not yet scaled, ``[edges, columns]``."""
-    if not columns:
-        kind, device = edges.features.dtype, edges.features.device
-        return torch.empty(edges.source.numel(), 0, dtype=kind, device=device)
-    return torch.stack([EVIDENCE[name](edges) for name in columns], dim=-1)
+    kind, device = edges.features.dtype, edges.features.device
+    none = torch.empty(edges.source.numel(), 0, dtype=kind, device=device)
+    found = [EVIDENCE[name](edges) for name in columns]
+    by_column = [each if each.dim() == 2 else each.unsqueeze(-1) for each in found]
+    return torch.cat([none, *by_column], dim=-1)
 
 
 def entry_products(features: Features, edges: Pattern) -> Tensor:
@@ -318,13 +352,22 @@ def entry_products(features: Features, edges: Pattern) -> Tensor:
     return row_overlap(features, edges.row_of_entry, edges.column_of_entry)
 
 
-def evidence_columns(names: str) -> tuple[str, ...]:
+def evidence_columns(
+    names: str, *, weighted: bool = False, num_attributes: int = 0
+) -> tuple[str, ...]:
     """Read which columns of evidence are used.
+
+    Those that not every graph has are among all of them where the graph has them.
 
     >>> evidence_columns("cosine, common")
     ('cosine', 'common')
+    >>> evidence_columns("all", weighted=True)[-2:]
+    ('allocation', 'edge_weight')
     """
-    return _OURS if names == "all" else names_among("evidence", names, EVIDENCE)
+    if names != "all":
+        return names_among("evidence", names, EVIDENCE)
+    there = {_WEIGHT: weighted, _ATTR: num_attributes > 0}
+    return (*_OURS, *(name for name, is_there in there.items() if is_there))
 
 
 def _common_neighbors(

@@ -29,6 +29,7 @@ from gsebo.bilevel.derivatives import (
 from gsebo.distributed.group import Group, share
 from gsebo.distributed.tables import Entries, EntryTable
 from gsebo.graph.arrays import GraphArrays
+from gsebo.graph.chunks import weight_sums
 from gsebo.graph.mapped import gather_rows
 from gsebo.loader.batch import Batch, Subgraph
 from gsebo.loader.prefetch import map_in_threads, prefetch
@@ -203,10 +204,18 @@ class BatchedGraph:
         nodes, local = np.unique(ends, return_inverse=True)
         source, target = torch.from_numpy(local.reshape(2, -1))
         pattern = Pattern.from_positions(target, source, len(nodes)).to(self.device)
-        degree = torch.from_numpy(arrays.degree(nodes)).to(self.device)
+        loops, weights = self.backbone.self_loops, None
+        sums = weight_sums(arrays, self_loops=loops)
+        if sums is None:
+            sums = torch.from_numpy(arrays.degree(nodes)) + int(loops)
+        else:
+            given, _ = arrays.values_of_edges(edge)
+            assert given is not None
+            weights = torch.where(torch.from_numpy(loop >= 0), 1.0, given)
+            sums, weights = sums[nodes], weights.to(self.device)
         arrays.release()
-        entries = degree + int(self.backbone.self_loops)
-        return self.backbone.initial_strength(pattern, entries).detach()
+        found = self.backbone.initial_strength(pattern, sums.to(self.device), weights)
+        return found.detach()
 
     def initial_weights(self) -> Tree:
         """All weights of the network as one vector."""

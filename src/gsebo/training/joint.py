@@ -5,7 +5,6 @@ Most baselines are such: what they minimise is a :class:`JointProblem`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -97,10 +96,10 @@ class JointProblem(ABC):
         own = weights if member.weights is None else member.weights
         return self.task.logits(own, *member.propagation, None)
 
-    @cached_property
+    @property
     def initial_strengths(self) -> Tensor:
         """Strengths of the vanilla propagation on the given graph, ``[entries]``."""
-        return self.task.backbone.initial_strength(self.task.graph.pattern).detach()
+        return self.task.initial_strengths
 
     @torch.no_grad()
     def strengths(self, weights: Tree, outer: Tree) -> Tensor:

@@ -92,6 +92,12 @@ class Task:
         squares = torch.stack([weight.square().sum() for weight in first])
         return squares.sum() * (self.weight_decay / 2)
 
+    @cached_property
+    def initial_strengths(self) -> Tensor:
+        """Strengths of the vanilla propagation on the given graph, ``[entries]``."""
+        pattern, weights = self.graph.pattern, self.graph.weights
+        return self.backbone.initial_strength(pattern, weights=weights).detach()
+
     @property
     def num_nodes(self) -> int:
         """Number of nodes."""

@@ -14,8 +14,10 @@ key                                            meaning
 ``test_masks``
 ``node_id``                                    distinct integers or texts ``[nodes]``,
                                                optional
-``edge_weight``                                real numbers, 0 or more ``[edges]``,
+``edge_weight``                                numbers ``[edges]``, not negative,
                                                optional
+``edge_attr``                                  numbers ``[edges]`` or
+                                               ``[edges, columns]``, optional
 ``meta``                                       JSON text of one object, optional
 =============================================  =====================================
 
@@ -34,6 +36,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
+from gsebo.data.formats.edge_values import (
+    EDGE_VALUES,
+    checked_edge_values,
+    edge_values_of,
+)
 from gsebo.data.formats.npz_archive import Arrays, read_arrays, write_arrays
 from gsebo.data.validate import MASKS
 from gsebo.errors import InvalidInput, escaped
@@ -43,7 +50,6 @@ from gsebo.graph.features import (
     features_from_csr,
     features_to_csr,
     require_features,
-    require_numbers,
     require_used_columns,
     whole_numbers,
 )
@@ -52,9 +58,9 @@ from gsebo.graph.node_match import node_ids
 
 MASK_TABLES = tuple(f"{mask}s" for mask in MASKS)
 _CSR = ("x_data", "x_indices", "x_indptr", "x_shape")
-_NAMES, _WEIGHT = "node_id", "edge_weight"
+_NAMES = "node_id"
 _OF_NODES = ("y", *MASKS, *MASK_TABLES, _NAMES)
-_KEYS = ("edge_index", _WEIGHT, "x", *_CSR, *_OF_NODES, "meta")
+_KEYS = ("edge_index", "x", *_CSR, *_OF_NODES, *EDGE_VALUES, "meta")
 _GIVEN = "the graph"
 
 
@@ -100,12 +106,11 @@ def save_npz(
         if key not in held:
             raise InvalidInput(f"the graph has no {key}: expected it, to save it.")
     texts = node_ids(data) if not isinstance(data.node_id, Tensor) else None
-    whole = held - {"x", "meta", _WEIGHT, *([] if texts is None else [_NAMES])}
+    whole = held - {"x", "meta", *EDGE_VALUES, *([] if texts is None else [_NAMES])}
     arrays = {key: whole_numbers(data, key) for key in _KEYS if key in whole}
     if texts is not None:
         arrays[_NAMES] = np.asarray(texts)
-    if _WEIGHT in held:
-        arrays[_WEIGHT] = _weights_of(data)
+    arrays |= edge_values_of(data)
     _expect(arrays, "edge_index", "iu", (2, None), _GIVEN)
     arrays["edge_index"] = _smallest(arrays["edge_index"])
     if "x" in held:
@@ -122,15 +127,6 @@ def save_npz(
             f"meta cannot be written ({error}): expected what JSON can hold."
         ) from error
     write_arrays(Path(path), {**arrays, "meta": np.array(text)})
-
-
-def _weights_of(data: Graph) -> NDArray[Any]:
-    weights = data.edge_weight
-    if not isinstance(weights, Tensor) or weights.layout != torch.strided:
-        raise InvalidInput("edge_weight is no dense tensor: expected one, to save it.")
-    require_numbers(weights, _WEIGHT)
-    array: NDArray[Any] = weights.detach().cpu().to(torch.float32).numpy()
-    return array
 
 
 def _read_features(arrays: Arrays, where: str) -> Tensor | None:
@@ -196,8 +192,6 @@ def _checked(arrays: Arrays, num_nodes: int, where: str) -> dict[str, NDArray[An
         found["y"] = _integers(arrays, "y", (num_nodes,), where)
     if _NAMES in arrays:
         found[_NAMES] = _checked_names(arrays, num_nodes, where)
-    if _WEIGHT in arrays:
-        found[_WEIGHT] = _checked_weights(arrays, edges.shape[1], where)
     for key in (*MASKS, *MASK_TABLES):
         if key in arrays:
             sides = (num_nodes,) if key in MASKS else (None, num_nodes)
@@ -208,7 +202,7 @@ def _checked(arrays: Arrays, num_nodes: int, where: str) -> dict[str, NDArray[An
                 raise InvalidInput(
                     f"{key} of {where} is damaged: expected true and false."
                 )
-    return found
+    return found | checked_edge_values(arrays, edges.shape[1], where)
 
 
 def _checked_names(arrays: Arrays, num_nodes: int, where: str) -> NDArray[Any]:
@@ -223,18 +217,6 @@ def _checked_names(arrays: Arrays, num_nodes: int, where: str) -> NDArray[Any]:
             f"node_id of {where} is no text: expected names of the nodes."
         ) from error
     return arrays[_NAMES]
-
-
-def _checked_weights(arrays: Arrays, num_edges: int, where: str) -> NDArray[Any]:
-    _expect(arrays, _WEIGHT, "fiub", (num_edges,), where)
-    with np.errstate(over="ignore"):
-        weights: NDArray[Any] = arrays[_WEIGHT].astype(np.float32, order="C")
-    if not (np.isfinite(weights) & (weights >= 0)).all():
-        raise InvalidInput(
-            f"edge_weight of {where} is not all finite and positive: expected numbers "
-            "from 0 on."
-        )
-    return weights
 
 
 def _read_meta(arrays: Arrays, where: str) -> dict[str, Any]:

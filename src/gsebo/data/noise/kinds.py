@@ -18,6 +18,7 @@ from gsebo.graph.features import (
     whole_numbers,
 )
 from gsebo.graph.graph import Graph
+from gsebo.graph.node_match import at_or_median
 from gsebo.memory import require_memory
 
 Ints = NDArray[np.int64]
@@ -43,14 +44,13 @@ def _add_pairs(data: Graph, groups: Ints, count: int, seed: int, kind: str) -> G
 
     The pairs are drawn uniformly, without replacement, from all pairs of nodes of
     different groups that are no edge in either direction. Both directions of each are
-    appended after the user's edges, which name existing nodes and carry no values: new
-    ones would lack them. ``kind`` is what such edges are called in a message.
+    appended after the user's edges, which name existing nodes. Where those have weights
+    or attributes, new ones have the median of each. ``kind`` is what such edges are
+    called in a message.
     """
     if count < 0:
         raise InvalidInput(f"{count} edges to add: expected 0 or more.")
-    for key in ("edge_weight", "edge_attr"):
-        if key in data and data[key] is not None:
-            raise InvalidInput(f"the graph has {key}: expected none, to add edges.")
+    values = _edge_values(data, "add edges")
     pairs = _PairsBetween(groups)
     edges = data.edge_index.cpu().numpy().astype(np.int64)
     taken = sorted_distinct(_pair_keys(edges, len(groups)))
@@ -73,7 +73,26 @@ def _add_pairs(data: Graph, groups: Ints, count: int, seed: int, kind: str) -> G
     added = added.to(data.edge_index)
     noisy = copy(data)
     noisy.edge_index = torch.cat([data.edge_index, added, added.flip(0)], dim=1)
+    old, new = torch.arange(data.num_edges), torch.full((2 * count,), -1)
+    for key, held in values.items():
+        noisy[key] = at_or_median(held, torch.cat([old, new]).to(held.device))
     return noisy
+
+
+def _edge_values(data: Graph, purpose: str) -> dict[str, Tensor]:
+    """Weights and attributes of edges, those that there are, a row for each edge."""
+    count, found = data.edge_index.shape[1], {}
+    for key in ("edge_weight", "edge_attr"):
+        if key not in data or (held := data[key]) is None:
+            continue
+        if not isinstance(held, torch.Tensor) or held.shape[:1] != (count,):
+            raise InvalidInput(
+                f"{key} does not belong to the edges: expected a tensor with a row for "
+                f"each of {count} edges, to {purpose}."
+            )
+        require_numbers(held, key)
+        found[key] = held
+    return found
 
 
 def _pair_keys(pairs: Ints, num_nodes: int) -> Ints:
@@ -180,16 +199,8 @@ def remove_edges(data: Graph, percent: int, seed: int = 0) -> Graph:
     kept = torch.from_numpy(is_loop | ~np.isin(keys, gone)).to(data.edge_index.device)
     noisy = copy(data)
     noisy.edge_index = data.edge_index[:, kept]
-    for key in ("edge_weight", "edge_attr"):
-        if key not in data or (held := data[key]) is None:
-            continue
-        if not isinstance(held, torch.Tensor) or held.shape[:1] != kept.shape:
-            raise InvalidInput(
-                f"{key} does not belong to the edges: expected a tensor with a row for "
-                f"each of {len(kept)} edges, to remove a part."
-            )
-        require_numbers(held, key)
-        noisy[key] = held[kept]
+    for key, held in _edge_values(data, "remove a part").items():
+        noisy[key] = held[kept.to(held.device)]
     return noisy
 
 

@@ -104,6 +104,7 @@ class Auto(EpochClassifier):
     """
 
     needs_features: ClassVar[bool] = False
+    uses_edge_attr: ClassVar[bool] = True
     chooses: ClassVar[bool] = True
 
     hidden_channels: Width = 64

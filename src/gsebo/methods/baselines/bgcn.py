@@ -70,6 +70,7 @@ class BGCN(JointBaseline):
         compat: Weight decay on the first layer alone, as in the authors' code.
     """
 
+    uses_edge_weight: ClassVar[bool] = False
     supported_backbones: ClassVar[tuple[str, ...]] = ("gcn",)
 
     max_epochs: Steps = 300

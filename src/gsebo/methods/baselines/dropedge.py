@@ -119,12 +119,18 @@ class DropEdgeProblem(BaselineProblem[DropEdge]):
 
     def _removed(self, kept: Tensor) -> Propagation:
         """Take the other entries out of the graph: right for every network."""
-        part = subpattern(self.task.graph.pattern, kept)
-        return Propagation(part, self.task.backbone.initial_strength(part))
+        graph = self.task.graph
+        part = subpattern(graph.pattern, kept)
+        weights = None if graph.weights is None else graph.weights[kept]
+        start = self.task.backbone.initial_strength(part, weights=weights)
+        return Propagation(part, start)
 
     def _weighed(self, kept: Tensor) -> Propagation:
         """Give them a weight of 0: layers share a pattern, but each has weights."""
-        return self.weighted(self.task.graph.pattern, kept.to(self.task.dtype))
+        graph, weights = self.task.graph, kept.to(self.task.dtype)
+        if graph.weights is not None:
+            weights = weights * graph.weights.to(weights)
+        return self.weighted(graph.pattern, weights)
 
     @torch.no_grad()
     def _a_weight_of_zero_removes(self) -> bool:

@@ -7,7 +7,7 @@ matrix is dense: that each pair of nodes may become an edge is the method.
 import copy
 import math
 from dataclasses import dataclass, replace
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
@@ -71,6 +71,8 @@ class GAugO(JointBaseline):
         compat: Do as the authors' code does: ignore ``warmup``, and learn nothing about
             edges through attention, which only reads where the drawn graph has some.
     """
+
+    uses_edge_weight: ClassVar[bool] = False
 
     alpha: Share = 1.0
     beta: Rate = 0.5

@@ -81,6 +81,7 @@ class LDS(GraphClassifier):
             ``"accuracy"``, or the ``"last"``.
     """
 
+    uses_edge_weight: ClassVar[bool] = False
     supported_backbones: ClassVar[tuple[str, ...]] = ("gcn",)
 
     inner_steps: Steps = 5

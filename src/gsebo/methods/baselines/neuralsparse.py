@@ -11,7 +11,7 @@ All of it lives on the edges of the graph; no matrix of all pairs is made.
 
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
@@ -56,6 +56,8 @@ class NeuralSparse(JointBaseline):
         compat: Keep the Gumbel noise in predictions, as the public ports do by
             mistake. It is drawn once for the fit.
     """
+
+    uses_edge_weight: ClassVar[bool] = False
 
     num_neighbors: Count = 5
     scorer_channels: SideWidth = 32

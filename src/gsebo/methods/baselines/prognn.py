@@ -46,6 +46,7 @@ class ProGNN(JointBaseline):
             rarer one shrinks the singular values by as much as it stands for.
     """
 
+    uses_edge_weight: ClassVar[bool] = False
     weight_steps: ClassVar[int | None] = 2
     supported_backbones: ClassVar[tuple[str, ...]] = ("gcn",)
 

@@ -391,5 +391,8 @@ class PTDNetProblem(BaselineProblem[PTDNet]):
 
     def _normalised(self, gates: Tensor) -> Tensor:
         """The vanilla propagation of the gated edges, with whole self-loops."""
-        weights = pad(gates, (0, self.task.graph.num_loops), value=1.0)
-        return self.task.backbone.normalise(self.task.graph.pattern, weights)
+        graph = self.task.graph
+        weights = pad(gates, (0, graph.num_loops), value=1.0)
+        if graph.weights is not None:
+            weights = weights * graph.weights.to(weights)
+        return self.task.backbone.normalise(graph.pattern, weights)

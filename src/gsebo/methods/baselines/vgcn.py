@@ -77,6 +77,7 @@ class VGCN(EpochClassifier):
             and of the nearest neighbors of a node only those before it count.
     """
 
+    uses_edge_weight: ClassVar[bool] = False
     supported_backbones: ClassVar[tuple[str, ...]] = ("gcn",)
 
     inner_lr: Rate = 1e-3
