@@ -77,8 +77,8 @@ def test_what_cannot_be_added(graph: Data) -> None:
         add_inter_class_edges(graph, -1)
     with pytest.raises(InvalidInput, match="seed=-1"):
         add_inter_class_edges(graph, 1, seed=-1)
-    graph.edge_attr = torch.ones(graph.num_edges)
-    with pytest.raises(InvalidInput, match="edge_attr"):
+    graph.edge_attr = torch.ones(graph.num_edges + 1)
+    with pytest.raises(InvalidInput, match="edge_attr does not belong to the edges"):
         add_inter_class_edges(graph, 1)
     with pytest.raises(InvalidInput, match="no y"):
         add_inter_class_edges(Data(edge_index=graph.edge_index), 1)

@@ -99,8 +99,8 @@ def test_what_is_no_share(graph: Data) -> None:
             remove_edges(graph, percent)
     with pytest.raises(InvalidInput, match="0 or more"):
         add_random_edges(graph, -1)
-    graph.edge_weight = torch.ones(graph.num_edges)
-    with pytest.raises(InvalidInput, match="edge_weight"):
+    graph.edge_weight = torch.ones(graph.num_edges - 1)
+    with pytest.raises(InvalidInput, match="edge_weight does not belong"):
         add_random_edges(graph, 1)
 
 

@@ -142,13 +142,6 @@ def test_class_without_training_node_warns(graph: Data) -> None:
         validate(graph)
 
 
-@pytest.mark.parametrize("key", ["edge_weight", "edge_attr"])
-def test_edge_values_that_are_ignored_warn(graph: Data, key: str) -> None:
-    graph[key] = torch.ones(graph.num_edges)
-    with pytest.warns(InputWarning, match=f"{key} is ignored"):
-        validate(graph)
-
-
 THINGS = st.one_of(
     st.none(),
     st.integers(),

@@ -266,7 +266,7 @@ def test_the_graph_of_the_fit_is_scored_as_in_the_fit(
     evidence = structure.evidence_of(where, flag, ground.features)
     weights = structure.weights(where, evidence, flag, state)
     assert torch.equal(weights, structure(where, state, normalised=False))
-    strengths = structure.strengths(where.pattern, weights)
+    strengths = structure.strengths(where, weights)
     assert torch.equal(strengths, structure(where, state))
 
 

@@ -127,7 +127,7 @@ def require_edge_values(data: Graph) -> None:
             )
         if not bool(used.sum().isfinite()):
             raise InvalidInput(
-                f"edge_weight holds up to {float(used.max()):.3g}: expected weights "
+                f"edge_weight holds up to {float(weight.max()):.3g}: expected weights "
                 "whose sum single precision can hold."
             )
     if _present(data, "edge_attr"):

@@ -74,7 +74,8 @@ class EdgeStrength(Structure):
         learned = graph.num_entries if self.learn_self_loops else graph.num_edges
         owner = _pair_of_entry(graph)[:learned] if self.tied else None
         # A parameter may move as far as each of its entries stays inside [0, 1].
-        lower, upper = -start[:learned], _room(start[:learned])
+        absent = None if graph.weights is None else graph.weights == 0
+        lower, upper = -start[:learned], _room(start, absent)[:learned]
         if owner is not None:
             size = int(owner.max()) + 1 if learned else 0
             lower = lower.new_zeros(size).scatter_reduce_(
@@ -127,9 +128,10 @@ class EdgeStrength(Structure):
         return {"change": self.unit}
 
 
-def _room(start: Tensor) -> Tensor:
-    """How far strengths may rise: up to one, but none from zero."""
-    return torch.where(start == 0, 0, (1 - start).clamp(min=0))
+def _room(start: Tensor, absent: Tensor | None) -> Tensor:
+    """How far strengths may rise: up to one, but not those of absent edges."""
+    room = (1 - start).clamp(min=0)
+    return room if absent is None else room.masked_fill(absent, 0)
 
 
 def _pair_of_entry(graph: Topology) -> Tensor:
@@ -158,7 +160,7 @@ class BatchedEdgeStrength(BatchedStructure):
         return _EdgesOfBatch(context, self.layers)
 
     def project(self, outer: dict[str, Tensor], start: Tensor) -> dict[str, Tensor]:
-        return {"change": torch.clamp(outer["change"], -start, _room(start))}
+        return {"change": torch.clamp(outer["change"], -start, _room(start, start == 0))}
 
     def units(self, start: Tensor) -> dict[str, Tensor]:
         return {"change": start}
