@@ -29,7 +29,10 @@ WRONG: dict[str, tuple[Any, str]] = {
     "negative": (torch.tensor([1.0] * 6 + [-2.0]), "holds -2.0: expected 0 or more"),
     "nothing": (torch.zeros(7), "0 for all edges"),
     "only loops": (torch.tensor([0, 0, 0, 0, 0, 1, 0]), "0 for all edges"),
-    "too heavy": (torch.full((7,), 1e300, dtype=torch.float64), "sum single precision can hold"),
+    "too heavy": (
+        torch.full((7,), 1e300, dtype=torch.float64),
+        "sum single precision can hold",
+    ),
 }
 
 
@@ -66,8 +69,9 @@ def test_duplicates_add_up_and_loops_are_left_out(graph: Data) -> None:
     assert found.weight is not None and found.attr is not None
     assert found.weight.tolist() == [1.5, 2, 3, 4, 5]
     assert found.attr.tolist() == [[6, 7], [2, 3], [4, 5], [6, 7], [8, 9]]
-    assert torch.equal(GraphArrays.of(graph).values_of_edges(slice(0, 2))[0].double(),
-                       found.weight[:2])
+    assert torch.equal(
+        GraphArrays.of(graph).values_of_edges(slice(0, 2))[0].double(), found.weight[:2]
+    )
 
 
 def test_weights_of_one_are_none(graph: Data) -> None:

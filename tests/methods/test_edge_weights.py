@@ -11,14 +11,25 @@ import torch
 from torch import Tensor
 
 import gsebo
-from gsebo import GSEBO, Amortised, Auto, InputWarning, InvalidInput, Vanilla, load_model
+from gsebo import (
+    GSEBO,
+    Amortised,
+    InputWarning,
+    InvalidInput,
+    Vanilla,
+    load_model,
+)
 from gsebo.data.formats.folder import write_folder
 from gsebo.graph import Graph
 from gsebo.methods import METHODS, GraphClassifier
 from gsebo.methods.fitting import PreparedGraph, make_problem
 from methods.batch_examples import WHOLE, amortised_on_batches, gsebo_on_batches
 from methods.examples import NAMES, assert_same_fit, quick, small_graph, with_fields
-from methods.saved import assert_refused, assert_same_model, change_facts, change_tensors
+from methods.saved import (
+    assert_refused,
+    assert_same_model,
+    change_tensors,
+)
 
 UNUSED = [name for name in NAMES if not METHODS[name].estimator.uses_edge_weight]
 
@@ -101,9 +112,7 @@ def test_who_does_not_use_attributes_says_so(name: str, plain: Graph) -> None:
 def test_hypergradient_on_a_weighted_graph(
     weighted: Graph, backbone: str, direct_term: bool
 ) -> None:
-    model = GSEBO(
-        backbone, hidden_channels=4, direct_term=direct_term, random_state=0
-    )
+    model = GSEBO(backbone, hidden_channels=4, direct_term=direct_term, random_state=0)
     check = gsebo.check_hypergradient(model, weighted, inner_steps=4)
     assert check.relative_error < 1e-4
 
@@ -182,7 +191,7 @@ def test_added_edges_have_the_median_weight(weighted: Graph) -> None:
     more = torch.cat([given.edge_index, torch.tensor(free).view(2, 1)], 1)
     found = prepared.with_edges(more).graph
     assert found.weight is not None
-    new = (found.edge_index.T == torch.tensor(free)).all(1)
+    new = (torch.tensor(free) == found.edge_index.T).all(1)
     assert torch.equal(found.weight[~new], given.weight)
     assert float(found.weight[new]) == float(given.weight.median())
 
@@ -256,7 +265,9 @@ def test_saved_models_are_the_same(name: str, weighted: Graph, tmp_path: Path) -
 
 def test_saved_weights_are_checked(weighted: Graph, tmp_path: Path) -> None:
     quick("vanilla").fit(weighted).save(tmp_path)
-    change_tensors(tmp_path, lambda tensors: {**tensors, "edge_weight": -tensors["edge_weight"]})
+    change_tensors(
+        tmp_path, lambda tensors: {**tensors, "edge_weight": -tensors["edge_weight"]}
+    )
     assert_refused(tmp_path)
 
 
@@ -264,3 +275,78 @@ def test_files_of_graphs_without_are_as_before(plain: Graph, tmp_path: Path) -> 
     quick("amortised").fit(plain).save(tmp_path)
     assert "edge_w" not in (tmp_path / "model.json").read_text()
     assert "weighted" not in (tmp_path / "model.json").read_text()
+
+
+# Batches and folders.
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("backbone", ["gcn", "sage", "gat"])
+@pytest.mark.parametrize("name", ["gsebo", "amortised"])
+def test_one_batch_of_everything_is_no_batch(
+    weighted: Graph, name: str, backbone: str
+) -> None:
+    more = {"select_by": "last"} if name == "gsebo" else {}
+    whole, batch = (
+        quick(name, backbone=backbone, **options, **more).fit(weighted)
+        for options in ({}, WHOLE)
+    )
+    assert bool((whole.strength_ != whole.initial_strength_).any())
+    assert_same_fit(whole, batch)
+
+
+@pytest.mark.parametrize("make", [gsebo_on_batches, amortised_on_batches])
+@pytest.mark.parametrize("backbone", ["gcn", "sage", "gat"])
+def test_batches_carry_weights(
+    plain: Graph, weighted: Graph, make: Any, backbone: str
+) -> None:
+    model = make(backbone=backbone).fit(weighted)
+    other = make(backbone=backbone).fit(plain)
+    assert bool(model.probability_.isfinite().all())
+    assert not torch.equal(model.probability_, other.probability_)
+    assert torch.equal(
+        model.initial_strength_,
+        quick("vanilla", backbone=backbone).fit(weighted).initial_strength_,
+    )
+    ones = with_fields(plain, edge_weight=torch.ones(plain.num_edges))
+    assert_same_fit(other, make(backbone=backbone).fit(ones))
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("make", [gsebo_on_batches, amortised_on_batches])
+@pytest.mark.parametrize("backbone", ["gcn", "sage", "gat"])
+def test_folders_carry_weights(
+    weighted: Graph, tmp_path: Path, make: Any, backbone: str
+) -> None:
+    data = weighted
+    if make is amortised_on_batches:
+        attr = torch.stack([weights_for(weighted, seed) for seed in (3, 4)], -1)
+        data = with_fields(weighted, edge_attr=attr)
+    folder = write_folder(data, tmp_path / "g")
+    again = folder.to_data()
+    assert torch.equal(
+        PreparedGraph(again, torch.device("cpu")).graph.weight,
+        PreparedGraph(data, torch.device("cpu")).graph.weight,
+    )
+    on_disk = make(backbone=backbone).fit(folder)
+    in_memory = make(backbone=backbone).fit(data)
+    found = on_disk.predict_proba(folder)
+    torch.testing.assert_close(found, in_memory.probability_, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(on_disk.predict_proba(data), found)
+    on_disk.save(tmp_path / "model")
+    assert torch.equal(load_model(tmp_path / "model").predict_proba(folder), found)
+    bare = copy.copy(data)
+    del bare["edge_weight"]
+    with pytest.raises(InvalidInput, match="no edge_weight"):
+        on_disk.predict(bare)
+
+
+def test_another_number_of_attributes_is_refused(plain: Graph) -> None:
+    data = with_fields(plain, edge_attr=torch.randn(plain.num_edges, 2))
+    model = quick("amortised").fit(data)
+    for columns in (1, 3):
+        other = with_fields(plain, edge_attr=torch.randn(plain.num_edges, columns))
+        with pytest.raises(InvalidInput, match=f"has {columns} columns of edge_attr"):
+            model.predict(other)
+    with pytest.raises(InvalidInput, match="has 0 columns of edge_attr; expected 2"):
+        model.predict(plain)

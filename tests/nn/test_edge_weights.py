@@ -123,9 +123,7 @@ def test_pyg_models_that_normalise_do_so_by_the_number_of_edges() -> None:
     conv = GCNConv(FEATURES, CLASSES).double()
     model = PyGBackbone(OneLayer(conv))
     found = model(given.x, topology.pattern, start_of(model, topology))
-    _, norm = gcn_norm(
-        given.edge_index, num_nodes=given.num_nodes, dtype=torch.float64
-    )
+    _, norm = gcn_norm(given.edge_index, num_nodes=given.num_nodes, dtype=torch.float64)
     assert topology.weights is not None
     matrix = dense(topology, norm * topology.weights)
     assert_equal(found, matrix @ given.x @ conv.lin.weight.T + conv.bias)

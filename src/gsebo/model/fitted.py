@@ -145,7 +145,7 @@ class FittedModel:
     @torch.no_grad()
     def probabilities(self, data: Graph | GraphFolder) -> Tensor:
         """Class probabilities of every node of ``data``, ``[nodes, classes]``."""
-        self._require_weights(data)
+        self._require_edge_values(data)
         if not self.is_held or isinstance(data, GraphFolder):
             chunked, strengths_of = self.in_chunks(data)
             found = chunked.probabilities(self.backbone, strengths_of)
@@ -182,13 +182,20 @@ class FittedModel:
         )
         return reduce(torch.add, (softmax(one, -1) / len(members) for one in logits))
 
-    def _require_weights(self, data: Graph | GraphFolder) -> None:
-        """Refuse a graph without weights if that of the fit has some."""
+    def _require_edge_values(self, data: Graph | GraphFolder) -> None:
+        """Refuse a graph whose edges lack weights or attributes that the model uses."""
         named = data.manifest.arrays if isinstance(data, GraphFolder) else data
         if self.is_weighted and "edge_weight" not in named:
             raise InvalidInput(
                 "the graph has no edge_weight; expected one, as in the graph of the "
                 "fit: ones, if all its edges count alike."
+            )
+        expected = 0 if self.scorer is None else self.scorer.structure.given_values[1]
+        shape = (0, 0) if "edge_attr" not in named else (*named["edge_attr"].shape, 1)
+        if expected and shape[1] != expected:
+            raise InvalidInput(
+                f"the graph has {shape[1]} columns of edge_attr; expected {expected}, "
+                "as in the graph of the fit."
             )
 
     def new_in(self, data: Graph) -> tuple[int, int]:

@@ -160,7 +160,9 @@ class BatchedEdgeStrength(BatchedStructure):
         return _EdgesOfBatch(context, self.layers)
 
     def project(self, outer: dict[str, Tensor], start: Tensor) -> dict[str, Tensor]:
-        return {"change": torch.clamp(outer["change"], -start, _room(start, start == 0))}
+        return {
+            "change": torch.clamp(outer["change"], -start, _room(start, start == 0))
+        }
 
     def units(self, start: Tensor) -> dict[str, Tensor]:
         return {"change": start}

@@ -24,6 +24,7 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from gsebo.data.datasets.registry import MANIFEST, is_graph_folder
+from gsebo.data.formats.edge_values import EDGE_VALUES
 from gsebo.data.formats.folder_check import (
     CheckedFiles,
     check_arrays,
@@ -105,6 +106,7 @@ class GraphFolder:
             parts = {part: mapped[f"x_{part}"] for part in _PARTS_OF_CSR}
             x = CSRArrays(**parts, num_columns=self.manifest.num_features)
         fields = {field: mapped.get(name) for name, field in _OF_NODES.items()}
+        fields |= {name: mapped.get(name) for name in EDGE_VALUES}
         return GraphArrays(mapped["indptr"], mapped["source"], x, **fields)
 
     def labels(self) -> Graph:
@@ -152,7 +154,8 @@ class GraphFolder:
                 found = _user_ids(held[name])
                 is_text = found.dtype.kind == "U"
                 fields[name] = found if is_text else torch.from_numpy(found)
-        fields |= {name: torch.from_numpy(held[name]) for name in MASKS if name in held}
+        as_they_are = [name for name in (*MASKS, *EDGE_VALUES) if name in held]
+        fields |= {name: torch.from_numpy(held[name]) for name in as_they_are}
         meta = {**manifest.facts, "name": self.path.name}
         if manifest.classes is not None:
             meta["classes"] = list(manifest.classes)
@@ -457,6 +460,7 @@ def _named(arrays: GraphArrays) -> dict[str, Array]:
     named |= {name: getattr(arrays, field) for name, field in _OF_NODES.items()}
     if arrays.node_id is not None:
         named["node_id"] = stored_ids(arrays.node_id)
+    named |= {name: getattr(arrays, name) for name in EDGE_VALUES}
     return {name: values for name, values in named.items() if values is not None}
 
 

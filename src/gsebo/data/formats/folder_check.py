@@ -228,15 +228,31 @@ def _read(
     x, width = arrays.get("x_values"), 1
     if x is None:
         x, width = arrays["x"], manifest.num_features
-    for begin, values in _pieces(x):
-        finite = np.isfinite(values)
-        if not finite.all():
-            place = int(np.argmin(finite))
-            x.refuse((begin + place) // width, values[place], "finite numbers")
+    _check_finite(x, width)
+    _check_edge_values(arrays)
     _check_labels(arrays, manifest, shown)
     if "node_id" in arrays:
         _check_names(arrays["node_id"], folder / "node_id.npy")
     return {name: array.digest() for name, array in arrays.items()}
+
+
+def _check_finite(array: NpyReader, width: int) -> None:
+    for begin, values in _pieces(array):
+        finite = np.isfinite(values)
+        if not finite.all():
+            place = int(np.argmin(finite))
+            array.refuse((begin + place) // width, values[place], "finite numbers")
+
+
+def _check_edge_values(arrays: dict[str, NpyReader]) -> None:
+    """Check weights, which single precision has to hold, and attributes of edges."""
+    if "edge_weight" in arrays:
+        array, most = arrays["edge_weight"], np.finfo(np.float32).max
+        for begin, values in _pieces(array):
+            good = (values >= 0) & (values <= most)
+            array.require(good, begin, values, f"0 to {most:.3g}")
+    if "edge_attr" in arrays:
+        _check_finite(arrays["edge_attr"], arrays["edge_attr"].shape[1])
 
 
 def _pieces(array: NpyReader) -> Iterator[tuple[int, Array]]:

@@ -12,6 +12,7 @@ import numpy as np
 from msgspec import Meta
 
 from gsebo.data.datasets.registry import MANIFEST
+from gsebo.data.formats.edge_values import EDGE_VALUES
 from gsebo.data.validate import MASKS
 from gsebo.errors import InvalidInput, escaped
 from gsebo.files import (
@@ -31,7 +32,7 @@ _WHAT = "the manifest of a graph folder"
 _LONGEST = 64 * 2**20
 _ALWAYS = {"indptr", "source"}
 _FEATURES = {"dense": {"x"}, "sparse": {"x_indptr", "x_columns", "x_values"}}
-_OPTIONAL = {"y", *MASKS, "node_id"}
+_OPTIONAL = {"y", *MASKS, "node_id", *EDGE_VALUES}
 _FLOATS = ("<f2", "<f4", "<f8")
 _INTEGERS = ("<i4", "<i8")
 # Bytes of a text that names a node, all of the same width.
@@ -46,6 +47,7 @@ _DTYPES = {
     "y": ("|i1", "<i2", *_INTEGERS),
     **dict.fromkeys(MASKS, ("|b1",)),
     "node_id": _INTEGERS,
+    **dict.fromkeys(EDGE_VALUES, ("<f4", "<f8")),
 }
 
 
@@ -137,6 +139,9 @@ class Manifest(Record, frozen=True, kw_only=True):
             "x_indptr": (self.num_nodes + 1,),
             "x_columns": self.arrays.get("x_values", entry).shape[:1],
             "x_values": entry.shape[:1],
+            "edge_weight": (self.num_edges,),
+            # Any number of columns, but at least one.
+            "edge_attr": (self.num_edges, max((1, *entry.shape[1:]))),
         }
         expected = shapes.get(name, (self.num_nodes,))
         if entry.shape != expected:
