@@ -64,7 +64,8 @@ def test_gcn_equals_pyg_with_edge_weight(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["sage", "sage-gcn", "jk-sage"])
 def test_a_mean_is_weighted(kind: str, name: str) -> None:
-    sizes = dict(zip(("in_channels", "hidden_channels", "out_channels"), SIZES))
+    names = ("in_channels", "hidden_channels", "out_channels")
+    sizes = dict(zip(names, SIZES, strict=True))
     model = make_backbone(name, **sizes, num_layers=2, dropout=0.0).double()
     topology = weighted(example(kind), loops=model.self_loops)
     assert topology.weights is not None
