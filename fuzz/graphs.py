@@ -109,6 +109,9 @@ class NpzContent(Target):
             arrays.pop("meta", None)
             arrays["meta"] = np.array('{"name": "g"}')
             arrays["node_id"] = np.arange(30)
+            edges = arrays["edge_index"].shape[1]
+            arrays["edge_weight"] = np.linspace(0, 2, edges)
+            arrays["edge_attr"] = np.ones((edges, 2), np.float32)
 
     def draw(self, draw: Draw) -> Any:
         """Draw arrays, of which some are spoilt."""
@@ -365,6 +368,7 @@ def _write_table(table: Any, path: Path) -> None:
 # --- objects -------------------------------------------------------------------------
 
 _FIELDS = ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask", "num_nodes")
+_OF_EDGES = ("edge_weight", "edge_attr")
 _CALLS = ("validate", "fit", "gsebo", "digest", "noise", "split", "save", "folder")
 _NOISES = ("labels:20", "random:5", "removed:20", "features:30", "inter_class:4")
 _SPLITS = ("random:20/30/50", "ratio:50/25/25", "planetoid:2/5/5", "halves", "unseen")
@@ -381,8 +385,9 @@ class Objects(Target):
         """Draw a field, what it becomes, and who gets the graph."""
         changes = {}
         for _ in range(draw(st.sampled_from([1, 1, 2]))):
-            key = draw(st.sampled_from([*_FIELDS, "node_id", "edge_weight"]))
-            value = _graph()[key] if key in _graph() else torch.arange(30)
+            key = draw(st.sampled_from([*_FIELDS, "node_id", *_OF_EDGES]))
+            count = _graph().num_edges if key in _OF_EDGES else 30
+            value = _graph()[key] if key in _graph() else torch.arange(count)
             how = draw(st.sampled_from(["array", "array", "form", "junk", "out"]))
             if how == "array" and isinstance(value, torch.Tensor):
                 found = how, array_damage(draw, value.numpy())
@@ -414,7 +419,8 @@ def _as_object(data: Data, key: str, how: str, value: Any) -> Any:
         return torch.from_numpy(np.ascontiguousarray(value))
     if how != "form":
         return value
-    given = data[key] if key in data else torch.arange(30)
+    count = data.num_edges if key in _OF_EDGES else 30
+    given = data[key] if key in data else torch.arange(count)
     given = torch.as_tensor(given)
     made = {
         "meta": lambda: given.to("meta"),

@@ -175,3 +175,26 @@ def test_edges_that_are_seen_keep_theirs(graph: Data) -> None:
     part = visible_part(graph)
     assert part.edge_weight.tolist() == [0, 1, 2, 3, 5, 6]
     assert torch.equal(part.edge_attr, part.edge_weight)
+
+
+@pytest.mark.parametrize(
+    "kind", [torch.bool, torch.float16, torch.bfloat16, torch.uint8, torch.int64]
+)
+def test_added_edges_where_numbers_are_of_any_kind(
+    graph: Data, kind: torch.dtype
+) -> None:
+    graph.edge_attr = torch.tensor([0, 1, 1, 1, 0, 1, 1]).to(kind)
+    noisy = add_random_edges(graph, 1)
+    assert noisy.edge_attr.dtype == kind and noisy.edge_attr[7:].tolist() == [1, 1]
+
+
+def test_added_edges_where_there_were_none() -> None:
+    nowhere = torch.empty(2, 0, dtype=torch.int64)
+    empty = Graph(edge_index=nowhere, num_nodes=3, edge_weight=torch.empty(0))
+    assert add_random_edges(empty, 2).edge_weight.tolist() == [1.0] * 4
+
+
+def test_numbers_without_an_order(graph: Data) -> None:
+    graph.edge_attr = torch.ones(7, dtype=torch.complex64)
+    with pytest.raises(InvalidInput, match="dense real numbers, to add edges"):
+        add_random_edges(graph, 1)

@@ -182,10 +182,15 @@ def find_edges(edge_index: Tensor, num_nodes: int, wanted: Tensor) -> Tensor:
 def at_or_median(values: Tensor, place: Tensor) -> Tensor:
     """Values ``[edges, ...]`` at some places, and their median where a place is -1.
 
+    Of no values at all, one stands for the median.
+
     >>> at_or_median(torch.tensor([1.0, 5.0, 2.0]), torch.tensor([1, -1]))
     tensor([5., 2.])
     """
-    middle = values.median(dim=0).values
+    if not len(values):
+        return values.new_ones(len(place), *values.shape[1:])
+    # Not every type of number can be sorted.
+    middle = values.double().median(dim=0).values.to(values)
     found = values[place.clamp(min=0)]
     known = (place >= 0).view(-1, *[1] * (values.dim() - 1))
     return torch.where(known, found, middle)

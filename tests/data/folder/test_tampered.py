@@ -27,6 +27,8 @@ FIT = ("--method", "gsebo", "--batch-size", 16, "--device", "cpu")
 def make(path: Path, kind: str = "dense") -> Path:
     data = generate_graph(NODES, average_degree=4.0, num_features=5)
     data.node_id = torch.arange(NODES) * 3
+    data.edge_weight = torch.linspace(0, 2, data.num_edges)
+    data.edge_attr = torch.ones(data.num_edges, 2)
     if kind == "sparse":
         data.x[:, 1:] = 0
     return write_folder(data, path).path
@@ -43,6 +45,8 @@ ROWS: dict[str, list[Any]] = {
     "y": [("train", 2), ("val", 10**9), ("train", -2), ("test", NODES), ("test", -9)],
     "train_mask": [(0, 2), (5, 255)],
     "node_id": [(4, 0), (0, 3)],
+    "edge_weight": [(0, -1.0), (3, np.nan), (-1, np.inf), (2, 1e39)],
+    "edge_attr": [((0, 1), np.nan), ((-1, 0), -np.inf)],
 }
 SPARSE: dict[str, list[Any]] = {
     "x_indptr": [(0, 1), (5, 2**62), (5, -1), (-1, 0), (-1, 10**6)],
@@ -96,6 +100,7 @@ def shuffled(values: np.ndarray) -> np.ndarray:
         ("y", lambda a: a - 10),
         ("test_mask", np.ones_like),
         ("node_id", np.zeros_like),
+        ("edge_weight", np.negative),
     ],
 )
 @pytest.mark.parametrize("estimator", [GSEBO, Amortised])
@@ -216,8 +221,11 @@ def test_sizes_that_nothing_could_hold(tmp_path: Path) -> None:
 
     def claim(content: dict[str, Any]) -> None:
         content.update(num_nodes=most, num_features=most)
+        of_edges = ("source", "edge_weight", "edge_attr")
         for name, entry in content["arrays"].items():
-            rows = {"indptr": most + 1, "source": content["num_edges"]}.get(name, most)
+            if name in of_edges:
+                continue
+            rows = most + 1 if name == "indptr" else most
             entry["shape"] = [rows, most] if name == "x" else [rows]
 
     edit(folder, claim)

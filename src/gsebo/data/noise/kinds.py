@@ -91,6 +91,11 @@ def _edge_values(data: Graph, purpose: str) -> dict[str, Tensor]:
                 f"each of {count} edges, to {purpose}."
             )
         require_numbers(held, key)
+        if held.layout != torch.strided or held.is_complex():
+            raise InvalidInput(
+                f"{key} is {held.layout} of {held.dtype}: expected dense real numbers, "
+                f"to {purpose}."
+            )
         found[key] = held
     return found
 
