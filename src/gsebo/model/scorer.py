@@ -151,7 +151,8 @@ class Scorer:
     # weights of the network whose predictions are looked at, too.
     features_only: Backbone | None = None
     first: Tree | None = None
-    # Of the edges of the fit, before normalisation, [..., edges], if its graph is held.
+    # Of the edges of the fit, before normalisation, [..., edges], if its graph is held;
+    # factors of what these edges weigh by themselves.
     weights: Tensor | None = None
 
     def strengths(

@@ -388,8 +388,9 @@ Numbers = NDArray[np.int64]
 
 # The units of features and evidence are measured on so many nodes and edges at most.
 _MEASURED = 2**17
-# Of so many edges all evidence is gathered once and kept: some 60 MB.
-_KEPT = 2**21
+# Of so many edges all evidence is gathered once and kept, some 60 MB; of fewer where
+# edges have many attributes.
+_KEPT, _USUAL_COLUMNS = 2**21, 7
 _SHARED = ("hidden", "shift", "output")
 
 
@@ -425,7 +426,7 @@ class BatchedAmortisedStrength(BatchedStructure):
         self._all: Tensor | None = None
         if arrays.num_edges <= _MEASURED:
             self._all = sample
-        elif arrays.num_edges <= _KEPT:
+        elif arrays.num_edges * max(structure.num_columns / _USUAL_COLUMNS, 1) <= _KEPT:
             self._all = self._sample(np.arange(arrays.num_edges), device)
 
     def shared(self) -> dict[str, Tensor]:

@@ -19,7 +19,7 @@ from data.folder.tables import (
 )
 from gsebo.data.formats.convert import TableOptions, convert_tables
 from gsebo.data.formats.edge_sort import EdgeSorter
-from gsebo.errors import InvalidInput
+from gsebo.errors import InputWarning, InvalidInput
 
 
 def largest(rows: Rows) -> int:
@@ -79,12 +79,19 @@ def test_any_text_file(
 def test_any_parquet_file(rows, wide, run_edges, tmp_path_factory) -> None:
     folder = tmp_path_factory.mktemp("any")
     source, target = np.array(rows, np.int64 if wide else np.uint16).T
-    write_parquet(folder / "e.parquet", a=source, weight=source / 2, b=target)
+    write_parquet(folder / "e.parquet", a=source, since=source / 2, b=target)
     options = TableOptions(ends=("a", "b"), run_edges=run_edges)
     graph = convert_tables(folder / "e.parquet", folder / "g", options=options)
     np.testing.assert_array_equal(
         graph.to_data().edge_index, canonical_edges(rows, largest(rows))
     )
+
+
+def test_weights_are_not_left_out_in_silence(tmp_path: Path) -> None:
+    (tmp_path / "edges.csv").write_text("source,target,weight\n0,1,0.5\n1,0,2\n")
+    with pytest.warns(InputWarning, match="'weight' of .*edges.csv is left out"):
+        folder = convert_tables(tmp_path / "edges.csv", tmp_path / "g")
+    assert "edge_weight" not in folder.to_data()
 
 
 @settings(max_examples=40)

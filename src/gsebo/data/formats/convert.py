@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from numbers import Integral
 from os import PathLike
@@ -48,7 +49,7 @@ from gsebo.data.formats.table_rows import (
 from gsebo.data.seeding import require
 from gsebo.data.splits import apply_split, require_split_name
 from gsebo.data.validate import MASKS, most_nodes
-from gsebo.errors import InvalidInput, escaped
+from gsebo.errors import InputWarning, InvalidInput, escaped
 from gsebo.graph.graph import Graph
 from gsebo.memory import require_memory
 
@@ -151,6 +152,16 @@ class _EdgeList:
             f"{unit} {found.row} of {self._table.path} repeats the edge {edge} of "
             f"{unit} {found.earlier}: expected each edge once."
         )
+
+    def tell_of_weights(self) -> None:
+        """Warn if there seem to be weights, which are not read."""
+        if "weight" in self._table.columns and "weight" not in self._ends:
+            warnings.warn(
+                f"the column 'weight' of {self._table.path} is left out: a conversion "
+                "reads no weights.",
+                InputWarning,
+                stacklevel=3,
+            )
 
     def _nodes(self, batch: RowBatch) -> list[Ints]:
         """Node numbers of both ends, all of them in range."""
@@ -305,6 +316,7 @@ def convert_tables(
         sorter = reader.read(writer.scratch, progress)
         starts = write_edges(sorter, reader.count_nodes(), writer, progress)
         reader.check_repetition(sorter)
+        reader.tell_of_weights()
         facts: dict[str, Any] = {
             "made_from": [escaped(Path(file).name) for file in (edges, nodes) if file],
             "edges_read": reader.rows,
