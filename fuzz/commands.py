@@ -23,16 +23,16 @@ _TABLES = (
 _OPTIONS = {
     "fit": "--method --backbone --seed --set --split --noise --out --json --batch-size "
     "--sampler --memory --normalize --quiet --preset --strengths --predictions "
-    f"--resume --data-dir --device {_TABLES}",
+    f"--resume --data-dir --device --force {_TABLES}",
     "compare": f"--methods --seed --set --split --noise --json {_TABLES}",
-    "predict": f"--out --json --strengths --memory --normalize {_TABLES}",
-    "inspect": "--top --export --out --json",
+    "predict": f"--out --json --strengths --memory --normalize --force {_TABLES}",
+    "inspect": "--top --sort --export --out --json --force",
     "show": "--seeds --format --choices --results --quiet",
     "list": "--json",
     "results verify": "--results --fix --json",
     "results migrate": "--results --json",
     "data convert": "--edges --out --split --num-nodes "
-    f"--duplicates --json --seed {_TABLES}",
+    f"--duplicates --json --seed --force {_TABLES}",
     "data info": "--json --data-dir",
     "data verify": "--json --data-dir",
 }
@@ -41,6 +41,7 @@ _FLAGS = [
     "--quiet",
     "--normalize",
     "--resume",
+    "--force",
     "--choices",
     "--fix",
     "--undirected",
@@ -60,7 +61,8 @@ _USUAL = {
     "--device": "cpu",
     "--methods": "vanilla,gsebo vanilla x",
     "--out": "new new.csv p.npz",
-    "--export": "new.csv new.npz",
+    "--export": "new.csv new.parquet new.graphml new.npz",
+    "--sort": "suspicious weight ratio changed colour",
     "--top": "3 0",
     "--results": "results new",
     "--format": "markdown csv json text",

@@ -87,7 +87,7 @@ def main(folder: Path) -> None:
         if content_digest(graph) != info.digest:
             raise SystemExit(f"{name}: the graph is not the published one.")
         meta = {"name": name, "source": info.source, "licence": info.licence}
-        save_npz(graph, folder / f"{name}.npz", meta)
+        save_npz(graph, folder / f"{name}.npz", meta, overwrite=True)
         print(f"{name}: {(folder / f'{name}.npz').stat().st_size} bytes")
     (folder / "NOTICE.md").write_text(NOTICE, encoding="utf-8")
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from gsebo.methods import Vanilla as Vanilla
     from gsebo.methods import check_hypergradient as check_hypergradient
     from gsebo.methods import load_model as load_model
+    from gsebo.methods import search as search
     from gsebo.training import Checkpoint as Checkpoint
 
 # Before anything can import torch or numba.

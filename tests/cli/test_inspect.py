@@ -36,7 +36,8 @@ def test_export(command: Command, model_folder: Path) -> None:
     with Path("edges.csv").open() as file:
         rows = list(csv.DictReader(file))
     model = load_model(model_folder)
-    assert list(rows[0]) == ["source", "target", "start", "strength", "ratio"]
+    first = ["source", "target", "start", "strength", "ratio"]
+    assert list(rows[0]) == [*first, "agreement", "weight"]
     pairs = [(int(row["source"]), int(row["target"])) for row in rows]
     assert pairs == [tuple(pair) for pair in model.graph_.edge_index.t().tolist()]
     for row, strength in zip(rows, model.strength_.tolist(), strict=True):
@@ -50,7 +51,7 @@ def test_layers(command: Command, graph_file: Path, tmp_path: Path) -> None:
     result = json_of(command("inspect", *options))
     assert [layer["layer"] for layer in result["layers"]] == [0, 1]
     header, *lines = Path("edges.csv").read_text().splitlines()
-    assert header == "source,target,layer,start,strength,ratio"
+    assert header == "source,target,layer,start,strength,ratio,agreement,weight"
     assert len(lines) == 2 * result["num_edges"]
     assert command("inspect", tmp_path / "m").exit_code == 0
 
@@ -75,8 +76,8 @@ def test_a_model_of_a_folder_shows_its_edges(command: Command, tmp_path: Path) -
         whole, parts = (
             clone(method).fit(where) for where in (folder.to_data(), folder)
         )
-        whole.save(tmp_path / "whole")
-        parts.save(tmp_path / "parts", dataset=str(folder.path))
+        whole.save(tmp_path / "whole", overwrite=True)
+        parts.save(tmp_path / "parts", dataset=str(folder.path), overwrite=True)
         found = [
             json_of(command("inspect", tmp_path / name, "--json", "--top", 5))
             for name in ("whole", "parts")
@@ -95,10 +96,28 @@ def test_a_model_of_a_folder_shows_its_edges(command: Command, tmp_path: Path) -
             assert changed[0] == changed[1]
         tables = []
         for name in ("whole", "parts"):
-            command("inspect", tmp_path / name, "--export", f"{name}.csv")
+            command("inspect", tmp_path / name, "--export", f"{name}.csv", "--force")
             tables.append(Path(f"{name}.csv").read_text().splitlines())
         assert tables[0][0] == tables[1][0]
         assert len(tables[0]) == len(tables[1]) > 1
+
+
+def test_without_predictions_at_hand_the_weakest_come_first(
+    command: Command, tmp_path: Path
+) -> None:
+    folder = write_folder(small_graph(), tmp_path / "graph")
+    options = {"max_outer_steps": 3, "device": "cpu", "random_state": 0}
+    model = GSEBO(batch_size=9, **options).fit(folder)
+    model.save(tmp_path / "m", dataset=str(folder.path))
+    found = json_of(command("inspect", tmp_path / "m", "--json", "--top", 7))
+    assert found["sort"] == "ratio" and len(found["edges"]) == 7
+    ratios = [edge["ratio"] for edge in found["edges"]]
+    assert ratios == sorted(ratios) and ratios[0] < 1
+    assert {edge["agreement"] for edge in found["edges"]} == {None}
+    text = command("inspect", tmp_path / "m").stdout
+    assert "They are sorted by ratio" in text
+    strongest = command("inspect", tmp_path / "m", "--json", "--sort", "strengthened")
+    assert json_of(strongest)["edges"][0]["ratio"] > 1
 
 
 def test_a_folder_that_went_elsewhere(command: Command, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cli.conftest import Command, refused
-from gsebo.cli.experiment import expected_steps
+from gsebo.methods.watching import expected_steps
 
 # The folders of tests are packages side by side.
 from methods.examples import quick, small_graph

@@ -85,7 +85,9 @@ def test_saving_twice_gives_the_same_bytes_and_nothing_else(
 ) -> None:
     save_npz(graph, tmp_path / "g.npz")
     first = (tmp_path / "g.npz").read_bytes()
-    save_npz(load_npz(tmp_path / "g.npz"), tmp_path / "g.npz")
+    with pytest.raises(InvalidInput, match="is there already"):
+        save_npz(graph, tmp_path / "g.npz")
+    save_npz(load_npz(tmp_path / "g.npz"), tmp_path / "g.npz", overwrite=True)
     assert (tmp_path / "g.npz").read_bytes() == first
     assert [p.name for p in tmp_path.iterdir()] == ["g.npz"]
 
@@ -101,7 +103,7 @@ def test_a_failed_write_leaves_the_old_file(
 
     monkeypatch.setattr(zipfile.ZipFile, "writestr", full)
     with pytest.raises(InvalidInput, match="No space left"):
-        save_npz(graph, tmp_path / "g.npz")
+        save_npz(graph, tmp_path / "g.npz", overwrite=True)
     assert (tmp_path / "g.npz").read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["g.npz"]
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import gsebo
 from distributed.test_tables import COLUMNS, expected_sum, filled, some_entries
 from gsebo.distributed import (
     Distributed,
@@ -146,6 +147,15 @@ def die_or_notice(_: str) -> None:
 def come_back(_: str) -> None:
     group = current_group()
     assert group.sum(torch.ones(1)).item() == group.size
+
+
+def stop_together(_: str) -> None:
+    """The watcher of the first process decides; the other would stop earlier."""
+    step = 2 if os.environ["RANK"] == "0" else 1
+    model = gsebo.GSEBO(batch_size=16, max_outer_steps=4, random_state=0, device="cpu")
+    graph = gsebo.generate_graph(60, num_features=4, split="random:20/30/50")
+    model.fit(graph, watcher=lambda record, logits: record.step >= step)
+    assert len(model.history_) == 2
 
 
 def one_is_missing(_: str) -> None:

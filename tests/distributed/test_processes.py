@@ -31,5 +31,9 @@ def test_whoever_is_left_notices_and_all_can_come_back(
     assert run_members(store, 2, gloo_members.come_back, tmp_path) == [0, 0]
 
 
+def test_all_stop_where_the_first_one_does(store: TCPStore, tmp_path: Path) -> None:
+    assert run_members(store, 2, gloo_members.stop_together, tmp_path) == [0, 0]
+
+
 def test_waiting_in_vain_ends(store: TCPStore, tmp_path: Path) -> None:
     assert run_members(store, 2, gloo_members.one_is_missing, tmp_path) == [0, 0]

@@ -87,7 +87,10 @@ def test_parameters_of_numpy_are_saved(name: str, data: Data, tmp_path: Path) ->
 def test_saving_over_an_older_model(data: Data, tmp_path: Path) -> None:
     fitted("gsebo").save(tmp_path)
     model = fitted("vanilla")
-    model.save(tmp_path)
+    with pytest.raises(InvalidInput, match="holds a model already"):
+        model.save(tmp_path)
+    assert_same_model(load_model(tmp_path), fitted("gsebo"), data)
+    model.save(tmp_path, overwrite=True)
     assert_same_model(load_model(tmp_path), model, data)
 
 

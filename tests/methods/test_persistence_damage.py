@@ -219,7 +219,7 @@ def test_a_model_with_the_files_of_another_kind(tmp_path: Path) -> None:
     graph = write_folder(data, tmp_path / "graph")
     place = tmp_path / "model"
     for model in (gsebo_on_batches(max_outer_steps=1).fit(graph), fitted("vanilla")):
-        model.save(place)
+        model.save(place, overwrite=True)
         found = load_model(place).predict_proba(data)
         assert torch.equal(found, model.predict_proba(data))
     assert not (place / "own.npy").exists()

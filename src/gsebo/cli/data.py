@@ -1,6 +1,8 @@
 """``gsebo data``: where graphs are, getting, checking, converting and drawing them."""
 
 import os
+import secrets
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +15,16 @@ from typer import Argument, Option
 
 from gsebo import data as graphs
 from gsebo.cli.graph_options import GraphOptions, with_options
-from gsebo.cli.options import DataDir, Json, Normalize, Quiet, Seed, command_group
+from gsebo.cli.options import (
+    DataDir,
+    Force,
+    Json,
+    Normalize,
+    Quiet,
+    Seed,
+    command_group,
+    require_new,
+)
 from gsebo.cli.output import messages, print_json, print_table, print_text, progress_bar
 from gsebo.data import DATASETS, locate
 from gsebo.errors import InvalidInput, escaped
@@ -21,14 +32,13 @@ from gsebo.names import normalise
 
 if TYPE_CHECKING:
     from gsebo.data.formats.convert import TableOptions
-    from gsebo.data.formats.folder import GraphFolder
     from gsebo.graph.graph import Graph
 
 data_app = command_group(
     "Find, download, convert and check datasets.", "data verify cora"
 )
 Name = Annotated[str, Argument(metavar="NAME", help="A registered dataset.")]
-Out = Annotated[Path, Option(help="The folder to write; it must not exist.")]
+Out = Annotated[Path, Option(help="The folder to write.")]
 _EXAMPLE = "[bold]Example:[/bold] gsebo data"
 
 
@@ -157,6 +167,7 @@ def convert(
     seed: Seed = 0,
     data_dir: DataDir = None,
     normalize: Normalize = None,
+    force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -183,21 +194,23 @@ def convert(
         seed=seed,
     )
     _check_inputs(graph, edges, tables, options)
-    with _tidy_when_ended(quiet or json) as progress:
+    with _new_place(out, force) as place, _tidy_when_ended(quiet or json) as progress:
         if edges is None:
             whole = tables.load_graph(
                 str(graph), data_dir=data_dir, normalize=normalize
             )
             whole = _with_masks(whole, split, seed)
-            if "edge_weight" in whole:
-                messages.note("Graph folders hold no weights; they were left out")
             name = whole.meta["name"]
-            folder = write_folder(whole, out, facts={"made_from": [escaped(name)]})
+            write_folder(whole, place, facts={"made_from": [escaped(name)]})
         else:
-            folder = convert_tables(
-                edges, out, nodes=tables.nodes, options=options, progress=progress
+            convert_tables(
+                edges,
+                place,
+                nodes=tables.nodes,
+                options=options,
+                progress=progress,
             )
-    _show(folder, json)
+    _show(out, json)
 
 
 @data_app.command(
@@ -218,6 +231,7 @@ def generate(
         bool, Option("--half", help="Store features as 16-bit numbers.")
     ] = False,
     seed: Seed = 0,
+    force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -225,9 +239,9 @@ def generate(
     from gsebo.data.synthetic.power_law import write_power_law
 
     messages.quiet = quiet
-    with _tidy_when_ended(quiet or json) as progress:
-        folder = write_power_law(
-            out,
+    with _new_place(out, force) as place, _tidy_when_ended(quiet or json) as progress:
+        write_power_law(
+            place,
             nodes,
             edges,
             num_features=features,
@@ -238,7 +252,39 @@ def generate(
             seed=seed,
             progress=progress,
         )
-    _show(folder, json)
+    _show(out, json)
+
+
+@contextmanager
+def _new_place(out: Path, force: bool) -> Iterator[Path]:
+    """Where a folder is written, which stands at its own place at the end.
+
+    What is there already stays there until then.
+    """
+    out = Path(os.path.expanduser(out))
+    if not os.path.lexists(out) or _is_empty(out):
+        yield out
+        return
+    require_new(out, force=force)
+    if not graphs.is_graph_folder(str(out)):
+        raise InvalidInput(
+            f"--force given for {out}, which is no graph folder; expected one to "
+            "replace, or another name."
+        )
+    out = out.resolve()
+    name = f".{out.name[:100]}.{secrets.token_hex(4)}"
+    fresh, old = out.parent / f"{name}.new", out.parent / f"{name}.old"
+    yield fresh
+    os.rename(out, old)
+    os.rename(fresh, out)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _is_empty(folder: Path) -> bool:
+    try:
+        return not any(folder.iterdir())
+    except OSError:
+        return False
 
 
 def _check_inputs(
@@ -261,8 +307,8 @@ def _check_inputs(
                 )
     elif tables.weight is not None:
         raise InvalidInput(
-            f"--weight {tables.weight} given with --edges: expected none, as graph "
-            "folders hold no weights."
+            f"--weight {tables.weight} given with --edges: expected none, as the "
+            "conversion of an edge list of any size reads no weights."
         )
 
 
@@ -294,8 +340,11 @@ def _tidy_when_ended(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _show(folder: "GraphFolder", json: bool) -> None:
+def _show(out: Path, json: bool) -> None:
     """Print what was written, and say what was made up or left out."""
+    from gsebo.data.formats.folder import GraphFolder
+
+    folder = GraphFolder.open(out)
     manifest = folder.manifest
     size = sum(file.stat().st_size for file in folder.path.iterdir())
     row: dict[str, Any] = {

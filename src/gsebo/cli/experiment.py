@@ -31,6 +31,7 @@ from gsebo.experiments.fit import FittedTrial, fit_trials, versions
 from gsebo.experiments.result import Trial, same_graph_for_all_seeds
 from gsebo.graph.graph import Graph
 from gsebo.methods import GSEBO, METHODS, Auto, GraphClassifier
+from gsebo.methods.watching import expected_steps
 from gsebo.names import normalise, own_name
 from gsebo.training import Checkpoint, StepRecord, Watcher
 
@@ -134,7 +135,7 @@ class Experiment:
         if self._split == "file" and not changed and not is_table(self.name):
             return str(Path(self.name).resolve()) if self._is_file else self.name
         path = folder.resolve() / "graph.npz"
-        save_npz(data, path)
+        save_npz(data, path, overwrite=True)
         return str(path)
 
     @cached_property
@@ -159,7 +160,7 @@ class Experiment:
         together = len(trials) > 1 and same_graph_for_all_seeds(first)
         groups = [trials] if together else [[trial] for trial in trials]
         fits: list[FittedTrial] = []
-        needed = METHODS[method].estimator.needs_features
+        needed = METHODS[method].make(**self._parameters[method]).reads_features()
         loaded = self._with_features if needed else self._loaded
         with progress_bar(quiet=messages.quiet) as bar:
             for group in groups:
@@ -286,7 +287,8 @@ def checkpointed(place: ModelPlace) -> Iterator[Checkpoint | None]:
 def save_fitted(model: GraphClassifier, checkpoint: Checkpoint, dataset: str) -> None:
     """Write a model in the place of its checkpoint."""
     out = checkpoint.path.parent
-    model.save(out, dataset=dataset)
+    # What may not be replaced was refused before the fit.
+    model.save(out, dataset=dataset, overwrite=True)
     checkpoint.remove()
     messages.note(f"The model is in {out}.")
 
@@ -305,18 +307,6 @@ def step_watcher(
         bar.report(label, record.step, total, state)
 
     return watch
-
-
-def expected_steps(parameters: dict[str, Any]) -> int | None:
-    """Number of records that a fit writes if it does not stop early, where known."""
-    if "max_outer_steps" in parameters:
-        # Where networks take turns, a record is made when each of them has moved.
-        turns = parameters["num_folds"] if parameters.get("label_use") == "folds" else 1
-        return int(-(-parameters["max_outer_steps"] // turns))
-    if "max_epochs" in parameters:
-        every = parameters.get("evaluate_every", 1)
-        return int(-(-parameters["max_epochs"] // every))
-    return None
 
 
 # --- tables --------------------------------------------------------------------------

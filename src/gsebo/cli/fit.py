@@ -10,7 +10,17 @@ from typing import Annotated, Any, Literal, NamedTuple, Union
 from typer import Argument, Option
 
 from gsebo.cli.graph_options import GraphOptions, with_options
-from gsebo.cli.options import DataDir, Json, Memory, Normalize, Quiet, Seed, Strengths
+from gsebo.cli.options import (
+    DataDir,
+    Force,
+    Json,
+    Memory,
+    Normalize,
+    Quiet,
+    Seed,
+    Strengths,
+    require_new,
+)
 from gsebo.cli.output import messages
 from gsebo.data import noise_spec
 from gsebo.data.datasets.registry import require_known_graph
@@ -165,6 +175,7 @@ def fit(
     strengths: Strengths = None,
     memory: Memory = "1G",
     checkpoint_seconds: Annotated[float, Option(min=0.0, hidden=True)] = 10.0,
+    force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -175,6 +186,9 @@ def fit(
     """
     messages.quiet = quiet
     _check_folder(out, resume, options.seeds)
+    if out is not None and not force:
+        _refuse_to_replace(out, resume)
+    require_new(predictions, strengths, force=force)
     short = {"batch_size": batch_size, "sampler": sampler}
     short["batches_per_step"] = batches_per_step
     given = [f"{name}={value}" for name, value in short.items() if value is not None]
@@ -214,6 +228,31 @@ def _check_folder(out: Path | None, resume: bool, seeds: int | None) -> None:
     if out is not None and seeds is not None and seeds > 1:
         raise InvalidInput(
             f"--out given with --seeds {seeds}; expected one seed for one model."
+        )
+
+
+# What a model is written as, and the graph of its fit.
+_WRITTEN = ("model.json", "model.safetensors", "own.npy", "graph.npz")
+
+
+def _refuse_to_replace(out: Path, resume: bool) -> None:
+    """Raise, before anything is computed, if a model or a begun fit would be lost."""
+    try:
+        begun = any(out.glob("checkpoint*"))
+        found = next((name for name in _WRITTEN if (out / name).exists()), None)
+    except (OSError, ValueError):
+        # Nothing can be written there, which is said soon.
+        return
+    if begun and not resume:
+        raise InvalidInput(
+            f"a fit was begun in {out}; expected --resume to go on with it, --force to "
+            "begin anew, or another --out."
+        )
+    if found is not None and not begun:
+        anew = "fit anew and replace it" if resume else "replace it"
+        raise InvalidInput(
+            f"{out / found} is there already; expected another --out, or --force to "
+            f"{anew}."
         )
 
 

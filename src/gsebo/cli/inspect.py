@@ -1,10 +1,10 @@
-"""``gsebo inspect``: which edges a model weakened or strengthened."""
+"""``gsebo inspect``: which edges are suspicious to a model, and what it did to them."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, cast, get_args
 
 import numpy as np
 import torch
@@ -12,16 +12,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typer import Option
 
-from gsebo.cli.options import Json, Model
-from gsebo.cli.output import csv_field, messages, print_json, print_table
+from gsebo.cli.edge_files import EdgeFile
+from gsebo.cli.options import Force, Json, Model, require_new
+from gsebo.cli.output import messages, print_json, print_table, print_text
 from gsebo.data.datasets.registry import is_graph_folder
 from gsebo.data.formats.folder import GraphFolder
+from gsebo.data.validate import sized
 from gsebo.errors import InvalidInput
-from gsebo.files import write_atomically
 from gsebo.graph.graph import as_graph
 from gsebo.methods import GraphClassifier, load_model
+from gsebo.methods.edges import EdgeTable, NodeNames, Sort
+from gsebo.methods.parameters import require_choice
 from gsebo.methods.saving import read_facts
 from gsebo.model.fitted import EdgePiece
+
+Array = NDArray[Any]
 
 # Above the rounding of a float32, below anything that matters.
 _TOLERANCE = 1e-6
@@ -37,13 +42,31 @@ _GROUPS = {
 }
 
 
+_TITLES: dict[Sort, str] = {
+    "suspicious": "Most suspicious edges: ends that seem to be of different classes",
+    "agreement": "Edges with the least agreement of both ends",
+    "weight": "Edges of the least weight",
+    "strength": "Edges of the least strength",
+    "ratio": "Most weakened edges",
+    "changed": "Most changed edges",
+    "strengthened": "Most strengthened edges",
+}
+_SORTS = ", ".join(get_args(Sort))
+
+
 def inspect(
     model: Model,
-    top: Annotated[
-        int, Option(min=0, help="How many of the most changed edges to name.")
-    ] = 10,
+    top: Annotated[int, Option(min=0, help="How many edges to name.")] = 10,
+    sort: Annotated[
+        str,
+        Option(
+            help=f"Which edges to name first: {_SORTS}. Of agreement, weight, strength "
+            "and ratio (strength / start) the least come first."
+        ),
+    ] = "suspicious",
     export: Annotated[
-        Path | None, Option(help="Write every edge to this CSV file.")
+        Path | None,
+        Option(help="Write every edge to this .csv, .parquet or .graphml file."),
     ] = None,
     graph: Annotated[
         str | None,
@@ -52,17 +75,24 @@ def inspect(
             show_default=False,
         ),
     ] = None,
+    force: Force = False,
     json: Json = False,
 ) -> None:
-    """Show which edges were weakened or strengthened, and between whom.
+    """Show which edges are suspicious, and which were weakened or strengthened.
 
-    Strengths are compared with the start, the propagation of the network as it is.
+    An edge is suspicious if the model takes its ends for nodes of different
+    classes. Strengths are compared with the start, the propagation of the
+    network as it is.
     """
+    require_choice("--sort", sort, get_args(Sort))
+    place = None if export is None else EdgeFile.at(export)
+    require_new(export, force=force)
     fitted, facts = load_model(model), read_facts(model)
     edges = ModelEdges.of(fitted, graph or facts.dataset, model)
     changes = edges.summary(top)
-    if export is not None:
-        write_atomically(export, _lines(edges.pieces, edges.ids))
+    named, used = edges.first(cast(Sort, sort), top)
+    if place is not None:
+        place.write(edges.tables, edges.ids, edges.names)
         messages.note(f"The edges are in {export}.")
     about = {
         "model": str(model),
@@ -73,10 +103,17 @@ def inspect(
         "best_step": facts.best_step,
         "added_edges": edges.added,
     }
+    rows = edges.rows(named)
     if json:
-        print_json({**about, **changes})
+        print_json({**about, **changes, "sort": used, "edges": rows})
         return
     _print_changes(about, changes)
+    if rows:
+        _print_edges(_TITLES[used], rows)
+    if used != sort:
+        print(f"They are sorted by ratio: this model has nothing to tell {sort} by.")
+    name = facts.dataset or "GRAPH"
+    print_text(f"To find out which edges are wrong: gsebo suspects {name}")
 
 
 class ModelEdges(NamedTuple):
@@ -87,8 +124,9 @@ class ModelEdges(NamedTuple):
     learned: bool
     num_nodes: int
     added: int = 0  # How many edges the method has added.
-    ids: NDArray[Any] | None = None  # What the user calls each node,
+    ids: Array | None = None  # What the user calls each node,
     class_names: Sequence[str] | None = None  # and each class, if not by number.
+    fitted: GraphClassifier | None = None  # Where its predictions are at hand.
 
     @classmethod
     def of(
@@ -105,8 +143,9 @@ class ModelEdges(NamedTuple):
                 fitted.model_.learned,
                 len(fitted.probability_),
                 int(fitted.new_edge_index_.shape[1]),
-                shown.ids,
+                sized(shown).ids,
                 fitted.model_.class_names,
+                fitted,
             )
         if graph is None or not is_graph_folder(graph):
             raise InvalidInput(
@@ -123,6 +162,58 @@ class ModelEdges(NamedTuple):
             ids=folder.ids(),
             class_names=folder.manifest.classes,
         )
+
+    @property
+    def names(self) -> NodeNames | None:
+        """What nodes and their classes are called, where those are at hand."""
+        return None if self.fitted is None else NodeNames.of(self.fitted)
+
+    def tables(self) -> Iterable[EdgeTable]:
+        """All edges in their order, in pieces."""
+        if self.fitted is not None:
+            return [EdgeTable.of(self.fitted)]
+        return (EdgeTable.of_piece(piece) for piece in self.pieces())
+
+    def first(self, sort: Sort, top: int) -> tuple[EdgeTable | None, Sort]:
+        """The first edges in an order, and which order that is.
+
+        One row for both directions of an edge; a row for each where the graph is on
+        disk, because they lie far from each other.
+        """
+        kept: EdgeTable | None = None
+        for table in self.tables():
+            table = table if self.fitted is None else table.undirected()
+            table, sort = table.without_loops(), table.possible(sort)
+            kept = table if kept is None else kept.with_rows(table)
+            kept = kept.take(kept.order(sort)[:top])
+        return kept, sort
+
+    def rows(self, table: EdgeTable | None) -> list[dict[str, Any]]:
+        """Edges as ``--json`` tells them; what is not known is ``None``."""
+        if table is None:
+            return []
+        ends = table.source, table.target
+        classes = _classes(self.labels, torch.from_numpy(np.stack(ends))).numpy()
+        names, ids, known = self.names, self.ids, classes >= 0
+        columns: dict[str, Array] = {
+            "source": table.source if ids is None else ids[table.source],
+            "target": table.target if ids is None else ids[table.target],
+            "source_class": classes[0] if names is None else names.classes[ends[0]],
+            "target_class": classes[1] if names is None else names.classes[ends[1]],
+            "source_known": known[0],
+            "target_known": known[1],
+            "agreement": table.agreement,
+            "weight": table.weight,
+            "ratio": table.ratio,
+            "start": table.start,
+            "strength": table.strength,
+        }
+        listed = {name: column.tolist() for name, column in columns.items()}
+        for one in () if names is not None else ("source", "target"):
+            numbers = listed[f"{one}_class"]
+            listed[f"{one}_class"] = [self._class(number) for number in numbers]
+        rows = zip(*listed.values(), strict=True)
+        return [dict(zip(listed, map(_or_none, row), strict=True)) for row in rows]
 
     def summary(self, top: int) -> dict[str, Any]:
         """What happened to them, as ``--json`` says it; the most changed are named."""
@@ -153,10 +244,21 @@ class ModelEdges(NamedTuple):
             for end in ("source", "target"):
                 if self.ids is not None:
                     edge[end] = self.ids[edge[end]].item()
-                number = edge[f"{end}_class"]
-                if self.class_names is not None and number is not None:
-                    edge[f"{end}_class"] = self.class_names[number]
+                edge[f"{end}_class"] = self._class(edge[f"{end}_class"])
         return changes
+
+    def _class(self, number: int | None) -> int | str | None:
+        """What the user calls a class, ``None`` for one that is not known."""
+        if number is None or number < 0:
+            return None
+        # A class may have a label that no name was given for.
+        names = self.class_names or ()
+        return names[number] if number < len(names) else number
+
+
+def _or_none(value: Any) -> Any:
+    """A value, or nothing for what is not a number, which differs from itself."""
+    return value if value == value else None
 
 
 def unchanged_everywhere(changes: dict[str, Any]) -> bool:
@@ -297,59 +399,37 @@ def _print_layer(layer: dict[str, Any]) -> None:
             for low, high, count in (bar.values() for bar in bars)
         ),
     )
-    if not layer["most_changed"]:
-        return
+
+
+def _print_edges(title: str, rows: list[dict[str, Any]]) -> None:
+    weighed = any(row["weight"] is not None for row in rows)
     print_table(
-        f"Changed most{where}",
-        (">source", ">target", ">start", ">strength", ">ratio", "classes"),
+        title,
+        (
+            *(">source", ">target", "classes", ">agreement"),
+            *(">weight" if weighed else ">ratio", ">start", ">strength"),
+        ),
         (
             (
-                edge["source"],
-                edge["target"],
-                _rounded(edge["start"], 4),
-                _rounded(edge["strength"], 4),
-                _rounded(edge["ratio"], 3),
-                f"{_class(edge['source_class'])} - {_class(edge['target_class'])}",
+                row["source"],
+                row["target"],
+                f"{_class(row, 'source')} - {_class(row, 'target')}",
+                _rounded(row["agreement"], 3),
+                _rounded(row["weight" if weighed else "ratio"], 3),
+                _rounded(row["start"], 4),
+                _rounded(row["strength"], 4),
             )
-            for edge in layer["most_changed"]
+            for row in rows
         ),
     )
+    if not all(row["source_known"] and row["target_known"] for row in rows):
+        print("A class with a question mark is predicted, or not known.")
 
 
 def _rounded(number: float | None, digits: int) -> str | None:
     return None if number is None else f"{number:.{digits}f}"
 
 
-def _class(name: int | str | None) -> str:
-    return "?" if name is None else str(name)
-
-
-def _lines(
-    pieces: Callable[[], Iterable[EdgePiece]], ids: NDArray[Any] | None
-) -> Iterator[bytes]:
-    """A line for each edge, of one layer after another."""
-    layers: int | None = None
-    number = 0
-    while number < (layers or 1):
-        for edges, start, strength in pieces():
-            if layers is None:
-                layers = len(strength) if strength.dim() == 2 else 0
-                head = f"source,target,{'layer,' * (layers > 0)}start,strength,ratio\n"
-                yield head.encode()
-            row = strength[number] if layers else strength
-            layer = f"{number}," if layers else ""
-            ends = (end.numpy() for end in edges)
-            named = ((end if ids is None else ids[end]).tolist() for end in ends)
-            columns = (column.tolist() for column in (start, row, ratios(start, row)))
-            rows = zip(*named, *columns, strict=True)
-            yield "".join(
-                f"{csv_field(a)},{csv_field(b)},{layer}{before:.9g},{after:.9g},"
-                f"{_ratio(ratio)}\n"
-                for a, b, before, after, ratio in rows
-            ).encode()
-        number += 1
-
-
-def _ratio(ratio: float) -> str:
-    """Leave a ratio empty that is not defined (NaN differs from itself)."""
-    return f"{ratio:.9g}" if ratio == ratio else ""
+def _class(row: dict[str, Any], end: str) -> str:
+    found, known = row[f"{end}_class"], row[f"{end}_known"]
+    return f"{'' if found is None else found}{'' if known else '?'}"

@@ -159,7 +159,7 @@ COMMANDS = {
     ),
     "inspect": CommandInfo(
         "gsebo.cli.inspect:inspect",
-        "Show which edges were weakened or strengthened, and between whom.",
+        "Show which edges are suspicious, and which were weakened or strengthened.",
         "inspect model/ --top 5 --export edges.csv",
     ),
     "run": CommandInfo(

@@ -1,10 +1,13 @@
 """Options that several commands share, and groups of commands."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from typer import Argument, Option
+
+from gsebo.errors import InvalidInput
 
 Model = Annotated[
     Path, Argument(metavar="MODEL", help="Folder of a model, from --out of fit.")
@@ -41,6 +44,7 @@ Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing 
 Quiet = Annotated[
     bool, Option("--quiet", help="Print nothing but the result and errors.")
 ]
+Force = Annotated[bool, Option("--force", help="Replace what is there already.")]
 Strengths = Annotated[
     Path | None,
     Option(
@@ -51,6 +55,16 @@ Strengths = Annotated[
 Memory = Annotated[
     str, Option(help="Of a graph folder: memory that predicting stays within, as 500M.")
 ]
+
+
+def require_new(*paths: Path | None, force: bool) -> None:
+    """Raise, before anything is computed, if something would be replaced."""
+    for path in paths:
+        if path is not None and not force and os.path.lexists(path):
+            raise InvalidInput(
+                f"{path} is there already; expected another name, or --force to "
+                "replace it."
+            )
 
 
 def command_group(help: str, example: str) -> typer.Typer:

@@ -2,26 +2,23 @@
 
 import json
 import sys
-import threading
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from gsebo.errors import InputWarning, escaped, escaped_json
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
+from gsebo.training.progress_bar import ProgressBar as ProgressBar
+from gsebo.training.progress_bar import progress_bar as progress_bar
 
 # Wide enough that no table is cut when the output is a file or a pipe.
 _PLAIN_WIDTH = 200
 _LONGEST_LINE = 2000
 _LONGEST_PART = 900
-_PATIENCE_SECONDS = 2.0
 
 
 @final
@@ -167,58 +164,3 @@ def percent(fraction: float | None) -> str | None:
     '81.2 %'
     """
     return None if fraction is None else f"{100 * fraction:.1f} %"
-
-
-@final
-class ProgressBar:
-    """How far something is."""
-
-    def __init__(self, bar: "Progress") -> None:
-        self._bar = bar
-        self._task = bar.add_task("", total=None, state="")
-        self._what = ""
-
-    def report(self, what: str, done: int, total: int | None, state: str = "") -> None:
-        """Show what is being done, how much of it is, and how that stands."""
-        if what != self._what:
-            self._what = what
-            self._bar.reset(self._task, description=escaped(what), total=total)
-        self._bar.update(self._task, completed=done, total=total, state=state)
-
-
-@contextmanager
-def progress_bar(*, quiet: bool, percentage: bool = False) -> Iterator[ProgressBar]:
-    """A bar on standard error, if that is a terminal, that appears if it takes long."""
-    # Most commands need none of it.
-    from rich import progress
-
-    bar = progress.Progress(
-        progress.TextColumn("{task.description}", markup=False),
-        progress.BarColumn(),
-        progress.TaskProgressColumn() if percentage else progress.MofNCompleteColumn(),
-        progress.TextColumn("{task.fields[state]}", markup=False),
-        progress.TimeElapsedColumn(),
-        console=Console(file=sys.stderr),
-        transient=True,
-    )
-    lock, over = threading.Lock(), threading.Event()
-
-    def appear() -> None:
-        with lock:
-            if not over.is_set():
-                bar.start()
-
-    # A timer, not a look at the clock after each step: the first may take minutes.
-    timer = threading.Timer(_PATIENCE_SECONDS, appear)
-    timer.daemon = True
-    if sys.stderr.isatty() and not quiet:
-        timer.start()
-    try:
-        yield ProgressBar(bar)
-    finally:
-        timer.cancel()
-        with lock:
-            over.set()
-            # Stopping a bar that never appeared would print an empty line.
-            if bar.live.is_started:
-                bar.stop()

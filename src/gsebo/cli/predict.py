@@ -7,7 +7,16 @@ from typer import Argument, Option
 
 from gsebo.cli.folders import Outputs, inferred
 from gsebo.cli.graph_options import GraphOptions, with_features, with_options
-from gsebo.cli.options import DataDir, Json, Memory, Model, Normalize, Strengths
+from gsebo.cli.options import (
+    DataDir,
+    Force,
+    Json,
+    Memory,
+    Model,
+    Normalize,
+    Strengths,
+    require_new,
+)
 from gsebo.cli.output import csv_field, messages, percent, print_json, print_table
 from gsebo.data.formats.folder import GraphFolder
 from gsebo.errors import InvalidInput
@@ -39,6 +48,7 @@ def predict(
     normalize: Normalize = None,
     strengths: Strengths = None,
     memory: Memory = "1G",
+    force: Force = False,
     json: Json = False,
     *,
     tables: GraphOptions,
@@ -49,6 +59,7 @@ def predict(
     same features. What the fit knew keeps its strength; nodes are matched by
     their ids, or else by position and features.
     """
+    require_new(out, strengths, force=force)
     fitted, facts = load_model(model), read_facts(model)
     name = graph or facts.dataset
     if name is None:
@@ -71,7 +82,7 @@ def predict(
                 "memory; expected gsebo inspect."
             )
         data = tables.load_graph(name, data_dir=data_dir, normalize=normalize)
-        if fitted.needs_features:
+        if fitted.reads_features():
             data = with_features(data)
         probability, predicted = fitted.predict_proba(data).max(dim=-1)
         new_nodes, new_edges = fitted.model_.new_in(data)

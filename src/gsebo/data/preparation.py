@@ -309,6 +309,12 @@ PREPARATIONS: dict[str, type[Preparation]] = {
 }
 
 
+WITHOUT_FEATURES = tuple(
+    kind.name for kind in PREPARATIONS.values() if issubclass(kind, _OneHot)
+)
+"""Names of those that read the edges alone."""
+
+
 def suitable_preparations(data: Graph) -> list[str]:
     """Names of those that make sense for a graph; the first is the simplest."""
     return [name for name, kind in PREPARATIONS.items() if kind.suits(data)]

@@ -17,9 +17,15 @@ from gsebo.graph.node_match import node_ids
 MASKS = ("train_mask", "val_mask", "test_mask")
 _MOST_NODES_PER_EDGE = 64
 _FEW_NODES = 10**6
+_SUPPORTED = "expected a graph to classify nodes in, with one class per node"
+# Columns whose scales differ more than so are not of one unit.
+_FAR_APART = 1000.0
+_ENOUGH_ROWS = 2**16
+# Of a matrix with fewer non-zeros, the spread of a column says how rare they are.
+_DENSE = 0.25
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _HINTS = {
-    "x": "; only the method auto does without",
+    "x": "; only the method auto does without, or features='degree'",
     **dict.fromkeys(
         MASKS, ", or gsebo.apply_split(graph, 'random:10/20/70'), which draws masks"
     ),
@@ -262,7 +268,13 @@ def _check_class_names(data: Graph) -> None:
 
 def _check_labels(data: Graph, num_nodes: int) -> None:
     """Check labels and masks, reading only training and validation labels."""
+    if _present(data, "edge_label_index"):
+        raise InvalidInput(
+            "the graph has edge_label_index, as one part of a RandomLinkSplit has it, "
+            f"for predicting links: {_SUPPORTED}."
+        )
     y = _tensor(data, "y")
+    _refuse_other_tasks(data, y, num_nodes)
     if y.dtype not in _INTEGERS:
         raise InvalidInput(f"expected y as integer classes, got {y.dtype}.")
     _require_shape(y, "y", num_nodes)
@@ -282,6 +294,47 @@ def _check_labels(data: Graph, num_nodes: int) -> None:
     _check_class_names(data)
     names = data.class_names or range(int(known.max()) + 1)
     _check_training_classes(torch.unique(train), torch.unique(known), names)
+
+
+def _refuse_other_tasks(data: Graph, y: Tensor, num_nodes: int) -> None:
+    """Raise for labels that are those of another task than classifying nodes."""
+    shape = list(y.shape)
+    if shape[:1] != [num_nodes] and (y.numel() == 1 or _present(data, "batch")):
+        raise InvalidInput(
+            f"y has shape {shape} for {num_nodes} nodes, as labels of whole graphs: "
+            f"{_SUPPORTED}."
+        )
+    if y.dim() == 2 and y.shape[1] > 1 and len(y) == num_nodes:
+        raise InvalidInput(
+            f"y has shape {shape}, as several labels or targets per node: {_SUPPORTED}."
+        )
+    if y.is_floating_point():
+        raise InvalidInput(
+            f"y is {str(y.dtype).removeprefix('torch.')}, as the targets of a "
+            f"regression: {_SUPPORTED}, as integers."
+        )
+
+
+@torch.no_grad()
+def warn_of_scales(x: Tensor) -> None:
+    """Warn if columns of dense features differ by orders of magnitude."""
+    if x.layout != torch.strided or x.shape[0] < 2:
+        return
+    rows = x[:: max(x.shape[0] // _ENOUGH_ROWS, 1)].double()
+    if int(torch.count_nonzero(rows)) < _DENSE * rows.numel():
+        return
+    spread, mean = torch.std_mean(rows, dim=0, correction=0)
+    varied = spread[spread > 1e-6 * mean.abs()]
+    if not varied.numel():
+        return
+    factor = float(varied.max() / varied.min())
+    if factor > _FAR_APART:
+        warnings.warn(
+            f"the columns of x differ in scale by a factor of {factor:.0g}, and the "
+            "largest will drown the others: features='standard' brings all to one.",
+            InputWarning,
+            stacklevel=4,
+        )
 
 
 def _checked_masks(data: Graph, num_nodes: int) -> dict[str, Tensor]:

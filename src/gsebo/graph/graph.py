@@ -295,6 +295,12 @@ def as_graph(given: GraphLike) -> Graph:
         return given
     kind = _kind_of(given)
     if kind is None:
+        if any(each.__name__ == "HeteroData" for each in type(given).__mro__):
+            raise InvalidInput(
+                "a HeteroData given, which has several kinds of nodes or edges; "
+                "expected a graph with one kind of each and one class per node, such "
+                "as data.to_homogeneous() gives."
+            )
         raise InvalidInput(
             "expected a gsebo.Graph, a torch_geometric.data.Data, a networkx graph or "
             f"a pandas DataFrame of edges, got {type(given).__name__}."

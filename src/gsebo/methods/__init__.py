@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from gsebo.methods.controls import SingleLevel as SingleLevel
     from gsebo.methods.controls import TrainVal as TrainVal
     from gsebo.methods.controls import Vanilla as Vanilla
+    from gsebo.methods.grid_search import SearchResult as SearchResult
+    from gsebo.methods.grid_search import search as search
     from gsebo.methods.gsebo import GSEBO as GSEBO
     from gsebo.methods.registry import METHODS as METHODS
     from gsebo.methods.registry import MethodInfo as MethodInfo

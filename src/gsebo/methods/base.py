@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, final
 
 import numpy as np
 import torch
@@ -21,8 +21,15 @@ from gsebo.bilevel import make_hypergradient, make_optimizer
 from gsebo.code_paths import is_reproducible, require_code_paths
 from gsebo.data import num_classes, validate
 from gsebo.data.formats.folder import GraphFolder
+from gsebo.data.preparation import (
+    PREPARATIONS,
+    WITHOUT_FEATURES,
+    Given,
+    Preparation,
+    fit_preparation,
+)
 from gsebo.data.splits import refuse_unseen
-from gsebo.data.validate import sized
+from gsebo.data.validate import sized, warn_of_scales
 from gsebo.distributed.group import current_group, launched
 from gsebo.errors import InputWarning, InvalidInput
 from gsebo.graph.graph import Graph, GraphLike, as_graph, given_back
@@ -31,6 +38,7 @@ from gsebo.memory import require_memory
 from gsebo.methods.fitting import Choice, NetworkChoices, Outcome, resolve_device
 from gsebo.methods.parameters import (
     Depth,
+    FeaturesName,
     OptimizerName,
     OptionalSeed,
     Rate,
@@ -42,9 +50,14 @@ from gsebo.methods.parameters import (
     require_choice,
     require_declared,
 )
-from gsebo.names import normalise
+from gsebo.methods.watching import watched
+from gsebo.names import normalise, own_name
 from gsebo.sparse.numba_compile import kernel_threads, threads_given
 from gsebo.training import Checkpoint, Watcher
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from torch_geometric.data import Data
 
 # Not tuned: above the million at which one product breaks even
 # (benchmarks/thresholds.py), because the small operations around it gain nothing.
@@ -215,6 +228,10 @@ class GraphClassifier(SklearnEstimator, ABC):
         inner_optimizer: ``"adam"``, ``"sgd"`` or ``"momentum"``.
         weight_decay: λ of the penalty λ/2 ‖W‖².
         backbone_options: Further arguments of the backbone, such as ``heads``.
+        features: What is done to the features first: ``"given"`` (nothing), ``"rows"``
+            (each row divided by its sum) or ``"standard"`` (each column to mean 0 and
+            variance 1); ``"degree"``, ``"identity"`` and ``"degree+identity"`` read the
+            edges alone. It is stored with the model, and done to other graphs as well.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``.
         random_state: Seed; ``None`` draws one.
 
@@ -261,6 +278,7 @@ class GraphClassifier(SklearnEstimator, ABC):
     inner_optimizer: OptimizerName = "adam"
     weight_decay: Rate = 5e-4
     backbone_options: dict[str, Any] | None = None
+    features: FeaturesName = "given"
     device: str = "auto"
     random_state: OptionalSeed = None
 
@@ -317,7 +335,8 @@ class GraphClassifier(SklearnEstimator, ABC):
         *,
         replicas: int = 1,
         checkpoint: Checkpoint | None = None,
-        watcher: Watcher | None = None,
+        watcher: Watcher | Sequence[Watcher] | None = None,
+        verbose: bool = False,
     ) -> Self:
         """Learn from the training and validation labels of ``data``.
 
@@ -331,10 +350,27 @@ class GraphClassifier(SklearnEstimator, ABC):
             checkpoint: Where to save progress, and whether to resume from it; for one
                 replica only.
             watcher: Called after each outer step of each replica, with its record and
-                all logits; with several replicas from several threads.
+                all logits; with several replicas from several threads. Where it
+                returns ``True``, that training ends and keeps its best step so far;
+                what a method does next, such as a refit or the training of another
+                candidate, is still done. It may be a list of several.
+            verbose: Show a progress bar in a terminal or a notebook, and elsewhere a
+                line every few seconds.
         """
         self.check_parameters()
         require_declared("replicas", replicas, Samples)
+        name, parameters = type(self).__name__, self.get_params(deep=False)
+        with watched(name, parameters, watcher, verbose) as told:
+            self._fit(data, replicas, checkpoint, told)
+        return self
+
+    def _fit(
+        self,
+        data: GraphLike | GraphFolder,
+        replicas: int,
+        checkpoint: Checkpoint | None,
+        watcher: Watcher | None,
+    ) -> None:
         alone = checkpoint is not None or isinstance(data, GraphFolder)
         if alone and replicas > 1:
             raise InvalidInput(
@@ -348,26 +384,38 @@ class GraphClassifier(SklearnEstimator, ABC):
         current_group(device.type)
         if isinstance(data, GraphFolder):
             if self.on_batches:
+                if self.features != Given.name:
+                    raise InvalidInput(
+                        f"features={self.features!r} given for the graph folder "
+                        f"{data.path} and a batch_size; expected features that were "
+                        "prepared before they were written, or no batch_size."
+                    )
                 self._require_room(data, 1, device)
                 run = Run(self, data, seed, device, checkpoint, watcher)
                 outcome, names = self.train_on_folder(data, run), data.manifest.classes
                 self._store(outcome, run, class_names=names)
-                return self
+                return
             data = data.to_data()
         given, data = data, as_graph(data)
-        validate(data, features_needed=self.needs_features)
+        validate(data, features_needed=self.reads_features())
         data = sized(data)
         refuse_unseen(data)
-        self._require_room(data, replicas, device)
+        preparation, prepared = self._prepared(data)
+        self._require_room(prepared, replicas, device)
         runs = [
             Run(self, data, seed + number, device, checkpoint, watcher)
             for number in range(replicas)
         ]
         # Every label that a fit may not know is hidden, so that no code can read it.
-        visible = self._used_of(data)
+        visible = self._used_of(prepared)
         visible.y = torch.where(data.train_mask | data.val_mask, data.y, -1)
         nodes = NodeKeys.of(data)
         trained = self._train(visible, runs)
+        if preparation is not None:
+            trained = [
+                each._replace(model=replace(each.model, preparation=preparation))
+                for each in trained
+            ]
         shown = given_back(data, given)
         self._store(trained[0], runs[0], nodes, shown, data.class_names)
         for run, result in zip(runs[1:], trained[1:], strict=True):
@@ -375,7 +423,23 @@ class GraphClassifier(SklearnEstimator, ABC):
             other.random_state = run.seed
             other._store(result, run, nodes, shown, data.class_names)
             self.replicas_.append(other)
-        return self
+
+    @final
+    def reads_features(self) -> bool:
+        """Whether a graph without features is of no use."""
+        return self.needs_features and self.features not in WITHOUT_FEATURES
+
+    def _prepared(self, data: Graph) -> tuple[Preparation | None, Graph]:
+        """The graph with features as a network is to read them, and how they came."""
+        if self.chooses:
+            # It prepares them itself, in the way that turns out best.
+            return None, data
+        name = own_name("features", self.features, PREPARATIONS)
+        if name == Given.name:
+            warn_of_scales(data.x)
+            return None, data
+        preparation = fit_preparation(name, data)
+        return preparation, preparation.apply(data)
 
     def networks(self) -> list[NetworkChoices]:
         """All networks that a fit trains at a time, that which predicts first."""
@@ -494,7 +558,7 @@ class GraphClassifier(SklearnEstimator, ABC):
         if isinstance(data, GraphFolder) and self.model_.is_held:
             data = data.to_data()
         if not isinstance(data, GraphFolder):
-            needed, data = self.needs_features, as_graph(data)
+            needed, data = self.reads_features(), as_graph(data)
             validate(data, labels_needed=False, features_needed=needed)
             data = self._used_of(sized(data))
         found = self.model_.probabilities(data).cpu()
@@ -568,17 +632,89 @@ class GraphClassifier(SklearnEstimator, ABC):
         return float(right[chosen.cpu()].double().mean())
 
     @final
-    def save(self, folder: str | Path, *, dataset: str | None = None) -> None:
+    def edges_frame(self, *, undirected: bool = False) -> "DataFrame":
+        """The edges of the fit as a pandas ``DataFrame``, in the order of the user.
+
+        Columns: ``source`` and ``target``, by the user's ids; ``start`` and
+        ``strength`` (the mean over layers, and then ``strength_0``, ``strength_1``
+        where layers have their own); ``ratio`` of both; ``weight``, as it was learned
+        before normalisation, of methods that learn one; ``agreement``, the probability
+        that both ends are of one class as far as the model knows; ``source_class`` and
+        ``target_class``, known or else predicted.
+
+        Args:
+            undirected: Whether both directions of an edge are one row, their mean.
+        """
+        from gsebo.methods.edges import edges_frame
+
+        self.require_fitted()
+        return edges_frame(self, undirected=undirected)
+
+    @final
+    def clean_graph(
+        self,
+        *,
+        threshold: float | None = None,
+        by: Literal["weight", "agreement", "ratio", "strength"] = "weight",
+        edge_weight: Literal["weight", "strength"] = "weight",
+    ) -> "Data":
+        """The graph of the fit as a PyG ``Data`` whose ``edge_weight`` was learned.
+
+        It has all that the user's graph has; an edge that is there twice is kept once.
+
+        Args:
+            threshold: Leave out edges below it, both directions of an edge together;
+                ``None`` keeps them all.
+            by: What is compared with it, a column of :meth:`edges_frame`.
+            edge_weight: ``"weight"``: before normalisation, for layers that normalise,
+                such as ``GCNConv(...)``; of methods that learn strengths and no
+                weights, strength / start. ``"strength"``: as the network has used
+                them, self-loops included, for ``GCNConv(..., normalize=False)``.
+        """
+        from gsebo.methods.edges import clean_graph
+
+        self.require_fitted()
+        return clean_graph(self, threshold=threshold, by=by, edge_weight=edge_weight)
+
+    @final
+    def to_module(self) -> nn.Module:
+        """The trained network as a ``torch.nn.Module`` of its own.
+
+        ``module(x, edge_index, edge_weight=None)`` gives the logits of every node, on
+        the graph of the fit those that ``predict_proba`` gives; PyG's ``Explainer``
+        takes it as it is.
+
+        Raises:
+            InvalidInput: The method predicts with several networks or graphs of its
+                own, or makes up features.
+        """
+        from gsebo.model.module import FittedModule
+
+        self.require_fitted()
+        return FittedModule(self.model_)
+
+    @final
+    def save(
+        self,
+        folder: str | Path,
+        *,
+        dataset: str | None = None,
+        overwrite: bool = False,
+    ) -> None:
         """Write the fitted model to a folder, as safetensors and JSON.
 
         Args:
             folder: Where to; it is made if it does not exist.
             dataset: Name or path of the graph, to be remembered with the model.
+            overwrite: Whether a model that is there already may be replaced.
+
+        Raises:
+            InvalidInput: There is one, or nothing can be written there.
         """
         from gsebo.methods.saving import save_model
 
         self.require_fitted()
-        save_model(self, Path(folder), dataset)
+        save_model(self, Path(folder), dataset, overwrite=overwrite)
 
 
 # Themselves, a gradient, and the best so far.

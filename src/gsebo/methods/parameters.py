@@ -29,6 +29,7 @@ import torch
 from msgspec import Meta
 
 from gsebo.bilevel.registry import HYPERGRADIENTS, OPTIMIZERS
+from gsebo.data.preparation import PREPARATIONS
 from gsebo.errors import InvalidInput, escaped
 from gsebo.loader import SAMPLERS, Sampler
 from gsebo.names import lookup, names_among, own_name, unknown_name
@@ -213,6 +214,7 @@ class NamesIn(NameIn):
 
 OptimizerName = Annotated[str, NameIn("optimizer", OPTIMIZERS)]
 HypergradientName = Annotated[str, NameIn("hypergradient", HYPERGRADIENTS)]
+FeaturesName = Annotated[str, NameIn("features", PREPARATIONS)]
 SamplerName = Annotated[str, NameIn("sampler", SAMPLERS)]
 EvidenceNames = Annotated[str, NamesIn("evidence", EVIDENCE)]
 

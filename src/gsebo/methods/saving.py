@@ -5,6 +5,7 @@ says of every part of the model what it consists of. Nothing is read, built or a
 before all that has been checked.
 """
 
+import os
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -86,8 +87,15 @@ class ModelFacts(FittedFacts, frozen=True, kw_only=True):
     files: dict[Name, Sha256]
 
 
-def save_model(estimator: GraphClassifier, folder: Path, dataset: str | None) -> None:
+def save_model(
+    estimator: GraphClassifier, folder: Path, dataset: str | None, *, overwrite: bool
+) -> None:
     """Write a fitted model; the description comes last, and makes one of the files."""
+    if not overwrite and os.path.lexists(folder / _FACTS):
+        raise InvalidInput(
+            f"{folder} holds a model already; expected another folder, or "
+            "overwrite=True to replace it."
+        )
     check_writable(folder)
     model, kind = estimator.model_, type(estimator)
     method = next(

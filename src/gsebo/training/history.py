@@ -72,8 +72,9 @@ class Patience(NamedTuple):
         return best is not None and step - best.step >= self.patience
 
 
-Watcher = Callable[[StepRecord, Tensor], None]
-"""Called after each outer step with its record and the logits of all nodes."""
+Watcher = Callable[[StepRecord, Tensor], bool | None]
+"""Called after each outer step with its record and the logits of all nodes; where it
+returns ``True``, training ends there, and the best step so far is kept."""
 
 
 class Advance(NamedTuple):
@@ -98,7 +99,8 @@ class Progress:
 
     ``table`` is what each entry has of its own, where that is kept in a table, of which
     ``own_columns`` are learned and the others say how; ``best_table`` is the same at
-    the best step so far, ``None``: as it is in the table.
+    the best step so far, ``None``: as it is in the table. ``stopped`` says that a
+    watcher has ended the training.
     """
 
     iterate: Iterate
@@ -111,6 +113,7 @@ class Progress:
     table: EntryTable | None = None
     best_table: EntryTable | None = None
     own_columns: tuple[str, ...] = ()
+    stopped: bool = False
 
     def keep(self, taken: Advance) -> None:
         """Remember a step as the best so far."""

@@ -282,7 +282,8 @@ class _Run(Generic[Problem]):
         over = settings.patience.is_over(len(history), self.progress.best)
         if settings.gives_up is not None:
             over = over or settings.gives_up(history)
-        return not (over or self._diverged or len(history) >= settings.max_steps)
+        over = over or self._diverged or self.progress.stopped
+        return not (over or len(history) >= settings.max_steps)
 
     def absorb(self, found: Evaluation, inner_steps: int, logits: Tensor) -> bool:
         """Write a step into the history; return whether it is the best so far."""
@@ -307,7 +308,12 @@ class _Run(Generic[Problem]):
         if better:
             progress.best = record
         if settings.watcher is not None:
-            settings.watcher(record, logits)
+            # Nothing else that a function may happen to return ends a training.
+            progress.stopped = settings.watcher(record, logits) is True
+        if self.group.size > 1:
+            # Who hears another watcher must not stop at another step.
+            said = torch.tensor(float(progress.stopped), device=logits.device)
+            progress.stopped = bool(self.group.from_first(said))
         return better
 
     def save(self, *, force: bool) -> None:

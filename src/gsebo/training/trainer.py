@@ -169,7 +169,15 @@ def beside(learned: Progress, settings: LoopSettings) -> LoopSettings:
         return len(trail) == longest and not any(_ahead(*pair) for pair in trail)
 
     checkpoint = settings.checkpoint and settings.checkpoint.stage(_STAGE)
-    return replace(settings, checkpoint=checkpoint, watcher=None, gives_up=hopeless)
+    # Whoever has stopped the one does not want to wait for the other.
+    most = len(learned.history) if learned.stopped else settings.max_steps
+    return replace(
+        settings,
+        max_steps=most,
+        checkpoint=checkpoint,
+        watcher=None,
+        gives_up=hopeless,
+    )
 
 
 def against_given(

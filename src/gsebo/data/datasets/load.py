@@ -89,7 +89,7 @@ def download_dataset(name: str) -> Path:
         ) from error
     path = folder / f"{info.name}.npz"
     meta = {"name": info.name, "source": info.source, "licence": info.licence}
-    save_npz(graph, path, meta)
+    save_npz(graph, path, meta, overwrite=True)
     return path
 
 

@@ -25,6 +25,7 @@ Arrays with other names are left alone.
 """
 
 import json
+import os
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -89,16 +90,26 @@ def load_npz(path: str | PathLike[str]) -> Graph:
 
 
 def save_npz(
-    data: GraphLike, path: str | PathLike[str], meta: Mapping[str, Any] | None = None
+    data: GraphLike,
+    path: str | PathLike[str],
+    meta: Mapping[str, Any] | None = None,
+    *,
+    overwrite: bool = False,
 ) -> None:
     """Write a graph whole or not at all; features as CSR where that is smaller.
 
     Args:
         data: A graph with ``x`` and ``edge_index``; attributes that the format does
             not name are left out.
-        path: The file to write or replace.
+        path: The file to write.
         meta: Anything JSON can hold; without it ``data.meta`` is written.
+        overwrite: Whether a file that is there already may be replaced.
     """
+    if not overwrite and os.path.lexists(path):
+        raise InvalidInput(
+            f"{path} is there already; expected another name, or overwrite=True to "
+            "replace it."
+        )
     data = as_graph(data)
     held = {key for key in _KEYS if key in data and data[key] is not None}
     # Without features the labels say how many nodes there are.

@@ -207,9 +207,9 @@ class Search:
         labels = self._data.y.to(self._run.device, torch.int64)[nodes]
         evaluations = []
 
-        def watch(record: StepRecord, logits: Tensor) -> None:
+        def watch(record: StepRecord, logits: Tensor) -> bool | None:
             evaluations.append(evaluated(logits[nodes].log_softmax(-1), labels))
-            tell(record, logits)
+            return tell(record, logits)
 
         tell = self._run.watcher or (lambda record, logits: None)
         if tried.method in PLAIN:
