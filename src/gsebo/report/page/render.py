@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -16,10 +17,28 @@ _FOLDER = "files"
 _STYLES = ("colours", "page", "filter", "figures", "tables", "narrow", "print")
 
 
-def render(template: str, **content: object) -> str:
-    """Fill a template that extends ``base.html``; style sheet and script are inside."""
-    css = "\n".join(_text(f"{name}.css") for name in _STYLES)
-    script = _text("page.js")
+def render(
+    template: str,
+    *,
+    styles: Sequence[str] = _STYLES,
+    scripts: Sequence[str] = ("page",),
+    other_styles: Iterable[str] = (),
+    other_scripts: Iterable[str] = (),
+    **content: object,
+) -> str:
+    """Fill a template that extends ``base.html``; style sheet and script are inside.
+
+    Args:
+        template: Name of a file.
+        styles: Names of the style sheets, without their ending.
+        scripts: Names of the scripts, which run as one.
+        other_styles: Texts of style sheets that a script may add.
+        other_scripts: Texts of scripts that stand elsewhere in the template, or that
+            a script may add.
+        **content: What the template speaks of.
+    """
+    css = "\n".join(page_file(f"{name}.css") for name in styles)
+    script = "\n".join(page_file(f"{name}.js") for name in scripts)
     environment = Environment(
         loader=PackageLoader("gsebo.report.page", _FOLDER),
         autoescape=True,
@@ -35,24 +54,29 @@ def render(template: str, **content: object) -> str:
         "dataset": dataset_title,
         "svg": Markup,
     }
+    policy = _policy((css, *other_styles), (script, *other_scripts))
     return environment.get_template(template).render(
-        content, css=Markup(css), script=Markup(script), policy=_policy(css, script)
+        content, css=Markup(css), script=Markup(script), policy=policy
     )
 
 
-def _text(name: str) -> str:
+def page_file(name: str) -> str:
+    """The text of a file that pages are made of."""
     return files("gsebo.report.page").joinpath(_FOLDER, name).read_text("utf-8")
 
 
-def _policy(css: str, script: str) -> str:
-    """Let the browser run this script and this style sheet, and load nothing."""
+def _policy(styles: Iterable[str], scripts: Iterable[str]) -> str:
+    """Let the browser run these scripts and style sheets, and load nothing."""
 
-    def digest(text: str) -> str:
-        found = hashlib.sha256(text.encode("utf-8")).digest()
-        return f"'sha256-{base64.b64encode(found).decode('ascii')}'"
+    def digests(texts: Iterable[str]) -> str:
+        found = (hashlib.sha256(text.encode("utf-8")).digest() for text in texts)
+        return " ".join(
+            f"'sha256-{base64.b64encode(one).decode('ascii')}'" for one in found
+        )
 
     return (
-        f"default-src 'none'; style-src {digest(css)}; script-src {digest(script)}; "
+        f"default-src 'none'; style-src {digests(styles)}; "
+        f"script-src {digests(scripts)}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
 
