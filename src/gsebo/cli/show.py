@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from typer import Option
+from typer import Argument, Option
 
-from gsebo.cli.options import Quiet, Recipe, RecipeSeeds, ResultsFolder
+from gsebo.cli.options import DataDir, Quiet, Recipe, RecipeSeeds, ResultsFolder
 from gsebo.cli.output import messages, print_text
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Store, load_recipe
@@ -45,24 +45,49 @@ def show(
 
 
 def report(
+    model: Annotated[
+        Path | None,
+        Argument(
+            metavar="[MODEL]",
+            help="Folder of a model: the page is about its edges then.",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[
         Path, Option("--output", "-o", metavar="FILE", help="The page.")
     ] = Path("report.html"),
+    force: Annotated[
+        bool, Option("--force", help="Overwrite the file if it is there.")
+    ] = False,
     results: ResultsFolder = Path("results"),
+    data_dir: DataDir = None,
     quiet: Quiet = False,
 ) -> None:
     """Write a page with all tables and figures; it needs no other file and no network.
 
-    What is not stored yet is named in the page and here.
+    What is not stored yet is named in the page and here. With the folder of a model
+    the page is about the edges of its graph instead.
     """
-    # Draws figures, which takes long to load.
-    from gsebo.report.page.results import build_page
-
     messages.quiet = quiet
     if output.is_dir():
         raise InvalidInput(f"-o {output} given, which is a folder; expected a file.")
+    if output.exists() and not force:
+        raise InvalidInput(
+            f"-o {output} given, which is there already; expected another name, or "
+            "--force to overwrite it."
+        )
     check_writable(output.parent)
-    page = build_page(Store(results))
+    if model is None:
+        _write_results_page(Store(results), output)
+    else:
+        _write_model_page(model, output, data_dir)
+
+
+def _write_results_page(store: Store, output: Path) -> None:
+    # Draws figures, which takes long to load.
+    from gsebo.report.page.results import build_page
+
+    page = build_page(store)
     content = page.html.encode("utf-8")
     write_atomically(output, content)
     shown = sum(section.stored > 0 for section in page.sections)
@@ -73,3 +98,14 @@ def report(
     for section in page.sections:
         for sentence in section.gaps:
             messages.note(f"{section.recipe.name}: {sentence}")
+
+
+def _write_model_page(model: Path, output: Path, data_dir: Path | None) -> None:
+    # Read models, which takes torch.
+    from gsebo.report.page.graph_page import graph_page
+    from gsebo.report.page.model_page import model_page
+
+    page = model_page(model, data_dir=data_dir)
+    content = graph_page(page).encode("utf-8")
+    write_atomically(output, content)
+    messages.note(f"{output}: {len(page.edges):,} edges, {len(content) / 1e6:.1f} MB.")

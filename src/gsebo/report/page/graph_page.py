@@ -372,7 +372,7 @@ def _on_paper(frame: pandas.DataFrame | None) -> dict[str, Any]:
 
 def _cell(value: Any) -> str:
     if _is_unknown(value):
-        return "–"
+        return ""
     if isinstance(value, float):
         return f"{value:.3g}"
     text = str(value)

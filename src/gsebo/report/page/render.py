@@ -4,13 +4,16 @@ import base64
 import hashlib
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from gsebo.report.evidence import Outline
-from gsebo.report.figures.drawing import Tags
 from gsebo.report.names import backbone_title, dataset_title, method_title
+
+if TYPE_CHECKING:
+    from gsebo.report.evidence import Outline
+    from gsebo.report.figures.drawing import Tags
 
 _FOLDER = "files"
 # What comes later may overrule what comes before.
@@ -90,7 +93,7 @@ def _code(text: str) -> Markup:
     return Markup("").join(parts)
 
 
-def _tags(tags: Tags) -> Markup:
+def _tags(tags: "Tags") -> Markup:
     """As attributes that the filter reads."""
     return Markup("").join(
         Markup(' data-{}="{}"').format(kind.removesuffix("s"), " ".join(names))
@@ -99,7 +102,7 @@ def _tags(tags: Tags) -> Markup:
     )
 
 
-def filter_choices(plans: list[Outline]) -> dict[str, tuple[str, dict[str, str]]]:
+def filter_choices(plans: "list[Outline]") -> dict[str, tuple[str, dict[str, str]]]:
     """What the filter can choose, by the kind: its heading, and titles by name."""
     datasets = {name: dataset_title(name) for plan in plans for name in plan.datasets}
     networks = {name: backbone_title(name) for plan in plans for name in plan.rows}

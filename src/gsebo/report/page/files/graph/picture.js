@@ -66,13 +66,15 @@ function placesOf({ ends, shared, sides }) {
   });
   sides.forEach((list, side) => {
     const sign = side ? 1 : -1;
+    // Where the other end has nobody, there is room on its side too.
+    const widest = shared.length || sides[1 - side].length ? 2.7 : 4.6;
     let [ring, done] = [0, 0];
     while (done < list.length) {
       const radius = (1.6 + 0.95 * ring) * SPACE;
-      const room = Math.max(Math.floor((radius * 2.7) / (0.72 * SPACE)), 1);
+      const room = Math.max(Math.floor((radius * widest) / (0.72 * SPACE)), 1);
       const now = Math.min(room, list.length - done);
       for (let place = 0; place < now; place += 1) {
-        const angle = now === 1 ? 0 : (place / (now - 1) - 0.5) * Math.min(2.7, now * 0.6);
+        const angle = now === 1 ? 0 : (place / (now - 1) - 0.5) * Math.min(widest, now * 0.6);
         places.set(list[done + place], {
           x: sign * (apart + radius * Math.cos(angle)),
           y: radius * Math.sin(angle),
@@ -112,7 +114,7 @@ function elementsOf(table, row, around) {
     data: {
       id: `n${node}`,
       node,
-      label: brief(nodes.id(node), around.drawn.length > 24 ? 10 : 18),
+      label: brief(nodes.id(node), around.drawn.length > 24 ? 14 : 20),
       colour: classColour(nodes.classOf(node)),
       fill: nodes.isKnown(node) ? 1 : 0.3,
       size: around.ends.includes(node) ? 30 : 18,
@@ -378,7 +380,7 @@ function startPanel() {
   wide.addEventListener("change", () => {
     const { chosen } = picture;
     if (!chosen) return;
-    closePanel();
+    closePanel({ focus: false });
     if (wide.matches) openPanel(chosen.table, chosen.row);
   });
   new ResizeObserver(() => {

@@ -281,14 +281,21 @@ function drawHeads() {
   byId("order").replaceChildren(...choices);
 }
 
+// Room for most of the ids, judged by the first of them.
+function idWidth(column) {
+  const lengths = [...column.ends.subarray(0, 200)].map((node) => nodes.id(node).length);
+  lengths.sort((a, b) => a - b);
+  return Math.min((lengths[Math.floor(lengths.length * 0.95)] ?? 0) * 8 + 44, 200);
+}
+
 // Every row is laid out by itself, so that widths have to be numbers.
 function layOut() {
   const letter = 8.2;
   const least = (column) => {
     if (column.name === "reason") return 270;
     const title = column.title.length * letter + 36;
-    const usual = { rank: 62, node: 124, share: 84, number: 78, text: 112 }[column.kind];
-    return Math.max(usual, Math.min(title, 190));
+    const usual = { rank: 62, node: 100, share: 84, number: 78, text: 112 }[column.kind];
+    return Math.max(usual, Math.min(title, 190), column.kind === "node" ? idWidth(column) : 0);
   };
   const share = (column) => (column.name === "reason" ? 4 : column.kind === "node" ? 1 : 0);
   const columns = view.table.onScreen;
