@@ -52,8 +52,8 @@ def made_up(
             {
                 "first": first,
                 "precision": precision,
-                "low": np.clip(precision - 0.07, 0, 1),
-                "high": np.clip(precision + 0.06, 0, 1),
+                "low": np.clip(precision - 0.072, 0, 1),
+                "high": np.clip(precision + 0.061, 0, 1),
             }
         ),
         "missing": _frame(random, ids, classes, pairs, np.linspace(0.9, 0.3, missing)),
@@ -74,9 +74,12 @@ def _ends(random: Any, classes: Any, score: Any) -> Any:
     """Ends of different classes where the score is high, else mostly of one."""
     source = random.integers(0, len(classes), len(score))
     target = random.integers(0, len(classes), len(score))
-    for row in np.nonzero(score < 0.5)[0]:
-        alike = np.nonzero(classes == classes[source[row]])[0]
-        target[row] = random.choice(alike)
+    # Nodes by their class, and which of them is drawn.
+    order, drawn = np.argsort(classes, kind="stable"), random.random(len(score))
+    begin = np.searchsorted(classes[order], classes[source])
+    size = np.bincount(classes)[classes[source]]
+    alike = order[begin + (drawn * size).astype(int)]
+    target = np.where(score < 0.5, alike, target)
     same = source == target
     target[same] = (source[same] + 1) % len(classes)
     return np.stack([source, target]).astype(np.int64)

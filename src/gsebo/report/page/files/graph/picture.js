@@ -145,12 +145,12 @@ function elementsOf(table, row, around) {
   return found;
 }
 
-// From 0 to 1: a probability as it is, a score by where it lies among all scores.
+// From 0 to 1: a share as it is, another score by where it lies among all scores.
 function doubtOf(level) {
   const edges = tables[0];
   if (edges.level.kind === "share") return level;
-  const bins = binsOf(edges);
-  return bins ? Math.min(Math.max((level - bins.low) / (bins.high - bins.low), 0), 1) : 0;
+  const { low, high } = binsOf(edges);
+  return low >= 0 && high <= 1 ? level : (level - low) / (high - low);
 }
 
 function pictureStyle() {
