@@ -166,6 +166,8 @@ def test_the_node_is_found_by_a_tap_on_the_picture(
 ) -> None:
     tab = opened(open_page, file)
     tab.page.locator("#picture").scroll_into_view_if_needed()
+    # The picture is fitted to its place when that has been laid out.
+    tab.run("nextFrame().then(nextFrame)")
     source = int(content.ends[0, 0])
     place = tab.run(f"picture.drawing.getElementById('n{source}').renderedPosition()")
     box = tab.page.locator("#picture").bounding_box()

@@ -58,6 +58,11 @@ _MEANINGS = {
     "target_class": "class of the target, known or predicted",
     "reason": "why it stands where it does",
 }
+# Of pairs that are not joined.
+_MEANINGS_OF_PAIRS = {
+    "score": "what the list is ordered by: the higher, the more an edge is missed",
+    "probability": "how likely the two should be joined",
+}
 
 
 @final
@@ -246,23 +251,24 @@ def _table(
         )
     shown, shown_ends = frame.iloc[:_MOST_ROWS], ends[:, :_MOST_ROWS]
     names = [name for name in frame.columns if name not in _ENDS]
-    expected = content.expected if key == "edges" else None
+    is_edges = key == "edges"
+    expected = content.expected if is_edges else None
+    meanings = _MEANINGS if is_edges else _MEANINGS | _MEANINGS_OF_PAIRS
     return {
         "key": key,
-        "title": "Edges" if key == "edges" else "Missing edges",
+        "title": "Edges" if is_edges else "Missing edges",
         "total": len(frame),
         "ends": [packed.whole(end) for end in shown_ends],
-        "columns": [_column(str(name), shown[name], packed) for name in names],
+        "columns": [
+            {**_column(str(name), shown[name], packed), "meaning": meanings.get(name)}
+            for name in names
+        ],
         "expected": None if expected is None else _expected(expected),
     }
 
 
 def _column(name: str, values: pandas.Series, packed: _Packed) -> dict[str, Any]:
-    about = {
-        "name": name,
-        "title": name.replace("_", " "),
-        "meaning": _MEANINGS.get(name),
-    }
+    about = {"name": name, "title": name.replace("_", " ")}
     if getattr(values.dtype, "kind", "O") in "biuf":
         # Types of pandas that know what is not there have to be told what it becomes.
         numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)

@@ -222,7 +222,7 @@ function showTraining(history) {
     }
     box.append(head);
     byId("curves").append(box);
-    chart(box, 165, `${title} over the steps of the training`, (element, width, height) =>
+    chart(box, 138, `${title} over the steps of the training`, (element, width, height) =>
       curves(element, width, height, names, history),
     );
   }

@@ -67,6 +67,8 @@ const nodes = {
     }
   },
   id: (node) => textsOf(about.nodes.id)[node],
+  // As it is read: an id may consist of blanks.
+  name: (node) => (nodes.id(node).trim() ? nodes.id(node) : "(blank)"),
   lowered: () => loweredOf(about.nodes.id),
   classOf: (node) => (nodes.label[node] >= 0 ? nodes.label[node] : nodes.predicted[node]),
   isKnown: (node) => nodes.label[node] >= 0,
@@ -115,12 +117,13 @@ function makeColumn(said) {
 }
 
 function nodeColumn(name, ends) {
-  const text = (row) => nodes.id(ends[row]);
+  const text = (row) => nodes.name(ends[row]);
+  const plain = (row) => nodes.id(ends[row]);
   const keys = () => {
     const places = nodes.places();
     return Float64Array.from(ends, (node) => places[node]);
   };
-  return { name, title: name, meaning: null, kind: "node", ends, text, plain: text, keys };
+  return { name, title: name, meaning: null, kind: "node", ends, text, plain, keys };
 }
 
 function makeTable(said) {

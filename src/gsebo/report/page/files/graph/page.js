@@ -21,7 +21,8 @@ function verdictOf(table) {
   const found = expectedOf(table, first);
   if (!found || found.precision === null) {
     if (table.key !== "edges") return `${head}.`;
-    return `${head}: how many of them are wrong is not known, because nothing was calibrated.`;
+    const doubt = first === 1 ? "whether it is wrong" : "how many of them are wrong";
+    return `${head}: ${doubt} is not known, because nothing was calibrated.`;
   }
   const limits = found.low === null || found.high === null ? "" : ` (${shownShare(found.low)} to ${shownShare(found.high)})`;
   const beyond = found.beyond ? `, or less: it is known up to ${grouped.format(table.expected.first.at(-1))}` : "";
@@ -83,7 +84,7 @@ function startThreshold() {
   });
   number.addEventListener("input", () => setFirst(number.valueAsNumber));
   number.addEventListener("blur", () => (number.value = view.table.first));
-  drawHistogram = chart(byId("histogram"), 130, "Histogram of the scores", (element, width, height) => {
+  drawHistogram = chart(byId("histogram"), 108, "Histogram of the scores", (element, width, height) => {
     byId("histogram").hidden = !binsOf(view.table);
     if (!binsOf(view.table)) return { stops: [], tell: () => "", silent: "" };
     return histogram(element, width, height, view.table);
@@ -98,6 +99,7 @@ function showTab(table) {
     tab.setAttribute("aria-selected", own);
     tab.tabIndex = own ? 0 : -1;
   }
+  document.documentElement.classList.toggle("pairs", table.key !== "edges");
   showTable(table);
   byId("first").max = table.count;
   const graph = byId("downloads").querySelector("[data-download=graph]");

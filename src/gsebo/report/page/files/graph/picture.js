@@ -62,7 +62,7 @@ function placesOf({ ends, shared, sides }) {
     const side = number % 2 ? 1 : -1;
     const place = Math.floor(number / 2) + 1;
     const shift = (place % 2 ? -0.35 : 0.35) * SPACE * (rows > 3 ? 1 : 0);
-    places.set(node, { x: shift, y: side * place * 0.8 * SPACE });
+    places.set(node, { x: shift, y: side * place * 0.9 * SPACE });
   });
   sides.forEach((list, side) => {
     const sign = side ? 1 : -1;
@@ -74,10 +74,11 @@ function placesOf({ ends, shared, sides }) {
       const room = Math.max(Math.floor((radius * widest) / (0.72 * SPACE)), 1);
       const now = Math.min(room, list.length - done);
       for (let place = 0; place < now; place += 1) {
+        // Names are wider than high: what is above each other needs more room.
         const angle = now === 1 ? 0 : (place / (now - 1) - 0.5) * Math.min(widest, now * 0.6);
         places.set(list[done + place], {
           x: sign * (apart + radius * Math.cos(angle)),
-          y: radius * Math.sin(angle),
+          y: 1.5 * radius * Math.sin(angle),
         });
       }
       done += now;
@@ -114,7 +115,7 @@ function elementsOf(table, row, around) {
     data: {
       id: `n${node}`,
       node,
-      label: brief(nodes.id(node), around.drawn.length > 24 ? 14 : 20),
+      label: brief(nodes.name(node), around.drawn.length > 24 ? 14 : 20),
       colour: classColour(nodes.classOf(node)),
       fill: nodes.isKnown(node) ? 1 : 0.3,
       size: around.ends.includes(node) ? 30 : 18,
@@ -214,7 +215,7 @@ function drawPicture(table, row) {
   picture.drawing.on("tap", "edge", (event) => {
     if (table === tables[0] && event.target.data("row") >= 0) choose(event.target.data("row"));
   });
-  const [one, other] = around.ends.map((node) => brief(nodes.id(node), 80));
+  const [one, other] = around.ends.map((node) => brief(nodes.name(node), 80));
   box.setAttribute("aria-label", `The neighborhood of ${one} and ${other}: ${around.drawn.length} nodes.`);
   const count = (number) => `${grouped.format(number)} neighbor${number === 1 ? "" : "s"}`;
   const common = around.shared.length ? `, ${grouped.format(around.shared.length)} drawn between them shared by both` : "";
@@ -231,6 +232,9 @@ function fitPicture() {
   drawing.fit(undefined, 18);
   if (drawing.zoom() > 1.15) drawing.zoom(1.15);
   drawing.center();
+  // Names of few nodes can be read at any size; those of many would cover each other.
+  const few = drawing.nodes().length <= 30;
+  drawing.style().selector("node").style("font-size", few ? 11 / drawing.zoom() : 12).update();
 }
 
 function showLegend(drawn, table) {
@@ -259,7 +263,7 @@ function listNodes(drawn) {
     const button = document.createElement("button");
     button.type = "button";
     button.dir = "auto";
-    button.textContent = brief(nodes.id(node), 40);
+    button.textContent = brief(nodes.name(node), 40);
     button.addEventListener("click", () => tellNode(node));
     return button;
   });
@@ -270,7 +274,7 @@ function tellNode(node) {
   picture.drawing?.nodes().unselect();
   picture.drawing?.getElementById(`n${node}`).select();
   const name = document.createElement("bdi");
-  name.textContent = brief(nodes.id(node), 300);
+  name.textContent = brief(nodes.name(node), 300);
   const label = nodes.className(node);
   let words = "";
   if (label !== null) {
@@ -319,7 +323,7 @@ function openPanel(table, row) {
   const panel = byId("panel");
   const [one, other] = [table.source[row], table.target[row]].map((node) => {
     const name = document.createElement("bdi");
-    name.textContent = brief(nodes.id(node), 60);
+    name.textContent = brief(nodes.name(node), 60);
     return name;
   });
   byId("panel-title").replaceChildren(one, table !== tables[0] ? " ⋯ " : about.directed ? " → " : " – ", other);

@@ -102,7 +102,7 @@ function update() {
   byId("nothing").hidden = view.rows.length > 0;
   const chip = byId("node-filter");
   chip.hidden = view.node < 0;
-  if (view.node >= 0) chip.textContent = `only of ${brief(nodes.id(view.node), 40)} ×`;
+  if (view.node >= 0) chip.textContent = `only of ${brief(nodes.name(view.node), 40)} ×`;
   byId("table").setAttribute("aria-rowcount", view.rows.length + 1);
   redraw();
 }
