@@ -1,4 +1,4 @@
-"""``gsebo show`` and ``gsebo report``: tables and figures of stored results."""
+"""``gsebo show`` and ``gsebo report``: stored results, or a model, to look at."""
 
 import shutil
 import sys

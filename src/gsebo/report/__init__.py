@@ -1,4 +1,4 @@
-"""Tables, figures and pages, from stored results only."""
+"""Tables and figures from stored results only, and pages, also of one graph."""
 
 from typing import TYPE_CHECKING
 

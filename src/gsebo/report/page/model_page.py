@@ -199,10 +199,10 @@ def _reasons(
     def reason(
         one: int, other: int, agreement: float, cosine: float, ratio: float
     ) -> str:
+        sure = [f"{100 * confidence[end]:.0f} %" for end in (one, other)]
         words = [
-            f"predicted {predicted[one]} ({100 * confidence[one]:.0f} % sure) and "
-            f"{predicted[other]} ({100 * confidence[other]:.0f} % sure), which agree "
-            f"to {100 * agreement:.0f} %"
+            f"{predicted[one]} ({sure[0]}) and {predicted[other]} ({sure[1]}) agree to "
+            f"{100 * agreement:.0f} %"
         ]
         if label[one] is not None and label[other] is not None:
             if label[one] != label[other]:

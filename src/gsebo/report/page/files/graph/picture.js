@@ -67,9 +67,10 @@ function placesOf({ ends, shared, sides }) {
   sides.forEach((list, side) => {
     const sign = side ? 1 : -1;
     // Where the other end has nobody, there is room on its side too.
-    const widest = shared.length || sides[1 - side].length ? 2.7 : 4.6;
+    const most = shared.length || sides[1 - side].length ? 2.7 : 4.6;
     let [ring, done] = [0, 0];
     while (done < list.length) {
+      const widest = ring ? most - 0.4 : most;
       const radius = (1.6 + 0.95 * ring) * SPACE;
       const room = Math.max(Math.floor((radius * widest) / (0.72 * SPACE)), 1);
       const now = Math.min(room, list.length - done);
