@@ -7,6 +7,7 @@ from typing import Any
 
 import networkx
 import numpy as np
+import pandas
 import pytest
 from tests.report.browser import OpenPage, Tab
 from tests.report.graph_content import CLASSES, made_up
@@ -18,6 +19,7 @@ both_widths = pytest.mark.parametrize("width", [1280, 400])
 both_schemes = pytest.mark.parametrize("scheme", ["light", "dark"])
 # More than this at once, and a reader feels it, on a machine that does nothing else.
 PATIENCE = 1500
+END = ("source", "target")
 
 
 @pytest.fixture(scope="module")
@@ -522,3 +524,29 @@ def test_what_is_too_large_is_cut_and_said(
     tab = opened(open_page, written(folder / "cut.html", made_up()))
     assert shown(tab).startswith("100 edges (the first of 400")
     assert tab.page.locator("[data-download=graph]").is_disabled()
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_page_with_nothing_but_edges(
+    open_page: OpenPage, folder: Path, count: int
+) -> None:
+    nodes = pandas.DataFrame({"id": [10, 20, 30]})
+    ends = np.array([[0, 0, 1], [0, 1, 2]])[:, :count]
+    names = {
+        name: nodes["id"].to_numpy()[end] for name, end in zip(END, ends, strict=True)
+    }
+    bare = GraphPage("Bare", (), pandas.DataFrame(names), ends, nodes, directed=True)
+    tab = opened(open_page, written(folder / f"bare-{count}.html", bare), width=900)
+    assert tab.fits()
+    assert shown(tab) == ("1 edge" if count == 1 else f"{count} edges")
+    for row in range(count):
+        # The first is a loop.
+        tab.run(f"choose({row})")
+        assert tab.run("picture.drawing.edges('.chosen').length") == 1
+    tab.run("closePanel()")
+    tab.page.locator("#first").fill("0")
+    _, text = downloaded(tab, "graph")
+    graph = networkx.parse_graphml(text)
+    assert graph.is_directed()
+    assert (graph.number_of_nodes(), graph.number_of_edges()) == (3, count)
+    assert tab.complaints == []

@@ -96,7 +96,7 @@ function update() {
   view.rows = ordered(wantedRows());
   view.active = Math.min(view.active, view.rows.length - 1);
   const [shown, all] = [view.rows.length, table.count].map((one) => grouped.format(one));
-  const what = table.key === "edges" ? "edges" : "pairs";
+  const what = `${table.key === "edges" ? "edge" : "pair"}${table.count === 1 ? "" : "s"}`;
   const cut = table.total > table.count ? ` (the first of ${grouped.format(table.total)}; the others are not in this page)` : "";
   byId("shown").textContent = view.rows.length === table.count ? `${all} ${what}${cut}` : `${shown} of ${all} ${what}${cut}`;
   byId("nothing").hidden = view.rows.length > 0;
