@@ -48,7 +48,7 @@ def report(
     model: Annotated[
         Path | None,
         Argument(
-            metavar="[MODEL]",
+            metavar="MODEL",
             help="Folder of a model: the page is about its edges then.",
             show_default=False,
         ),
