@@ -60,7 +60,7 @@ def test_options_reach_the_conversion(command: Command) -> None:
         (["e.csv", "--duplicates", "error"], "expected --edges with that"),
         (["cora", "--undirected"], "cora given with --undirected, for tables"),
         (["cora", "--nodes", "n.csv"], "cora given with --nodes, for tables"),
-        (["--edges", "e.csv", "--weight", "w"], "graph folders hold no weights"),
+        (["--edges", "e.csv", "--weight", "w"], "weights are read only of"),
         (["--edges", "e.csv", "--duplicates", "drop"], "expected merge or error"),
         (["--edges", "e.csv", "--duplicates", "error"], "line 2 of e.csv repeats"),
         (["--edges", "e.csv", "--num-nodes", "1"], "line 1 of e.csv names node 1"),

@@ -139,7 +139,9 @@ def test_what_became_of_rows(command: Command) -> None:
     assert "Rows that repeat an edge were merged: 1; their weights add up." in said
     assert "These columns were left out: day." in said
     assert GraphFolder.open("g").ids().tolist() == ["b", "a"]
-    assert load_data("g").edge_index.tolist() == [[1, 0], [0, 1]]
+    kept = load_data("g")
+    assert kept.edge_index.tolist() == [[1, 0], [0, 1]]
+    assert kept.edge_weight.tolist() == [3, 3]
 
 
 def test_texts_in_bounded_memory(command: Command) -> None:

@@ -307,8 +307,8 @@ def _check_inputs(
                 )
     elif tables.weight is not None:
         raise InvalidInput(
-            f"--weight {tables.weight} given with --edges: expected none, as the "
-            "conversion of an edge list of any size reads no weights."
+            f"--weight {tables.weight} given with --edges: expected none, as "
+            "weights are read only of an edge list that is given as GRAPH."
         )
 
 

@@ -7,7 +7,15 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from gsebo.cli.options import DataDir, Quiet, Recipe, RecipeSeeds, ResultsFolder
+from gsebo.cli.options import (
+    DataDir,
+    Force,
+    Quiet,
+    Recipe,
+    RecipeSeeds,
+    ResultsFolder,
+    require_new,
+)
 from gsebo.cli.output import messages, print_text
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Store, load_recipe
@@ -56,9 +64,7 @@ def report(
     output: Annotated[
         Path, Option("--output", "-o", metavar="FILE", help="The page.")
     ] = Path("report.html"),
-    force: Annotated[
-        bool, Option("--force", help="Overwrite the file if it is there.")
-    ] = False,
+    force: Force = False,
     results: ResultsFolder = Path("results"),
     data_dir: DataDir = None,
     quiet: Quiet = False,
@@ -71,11 +77,7 @@ def report(
     messages.quiet = quiet
     if output.is_dir():
         raise InvalidInput(f"-o {output} given, which is a folder; expected a file.")
-    if output.exists() and not force:
-        raise InvalidInput(
-            f"-o {output} given, which is there already; expected another name, or "
-            "--force to overwrite it."
-        )
+    require_new(output, force=force)
     check_writable(output.parent)
     if model is None:
         _write_results_page(Store(results), output)
