@@ -1,6 +1,5 @@
 """Edges of a fit as a table and as a graph for other tools."""
 
-import copy
 import math
 from functools import cache
 from pathlib import Path
@@ -17,6 +16,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 import gsebo
 from gsebo import Graph, InvalidInput
 from gsebo.data.formats.folder import write_folder
+from gsebo.methods import METHODS
 from methods.examples import fitted, small_graph
 
 
@@ -58,12 +58,7 @@ def test_layers_and_names_of_the_user() -> None:
     graph.test_mask[59] = False
     graph.train_mask[59] = graph.val_mask[59] = False
     model = gsebo.GSEBO(per_layer=True, max_outer_steps=3, random_state=0)
-    # Texts as ids are no part of this test: what the model shows is.
-    plain = copy.copy(graph)
-    del plain["node_id"]
-    model.fit(plain)
-    model.graph_.node_id = graph.node_id
-    frame = model.edges_frame()
+    frame = model.fit(graph).edges_frame()
     layers = frame[["strength_0", "strength_1"]].to_numpy()
     np.testing.assert_allclose(layers.T, model.strength_)
     np.testing.assert_allclose(layers.mean(1), frame["strength"])
@@ -107,6 +102,31 @@ def test_gcn_of_pyg_propagates_with_the_strengths_of_the_fit() -> None:
     torch.testing.assert_close(strength[: graph.num_edges], model.strength_)
     assert model.loop_strength_ is not None
     torch.testing.assert_close(strength[graph.num_edges :], model.loop_strength_)
+
+
+def test_weights_of_the_user_are_multiplied_by_what_was_learned(tmp_path: Path) -> None:
+    graph = small_graph()
+    draw = torch.Generator().manual_seed(0)
+    more = torch.cat([graph.edge_index[:, :3], torch.tensor([[7], [7]])], dim=1)
+    graph.edge_index = torch.cat([graph.edge_index, more], dim=1)
+    graph.edge_weight = torch.rand(graph.num_edges, generator=draw) + 0.5
+    quick = {"max_outer_steps": 2, "random_state": 0}
+    model = gsebo.Amortised(num_folds=2, refit_epochs=5, **quick).fit(graph)
+    model.save(tmp_path / "m")
+    for each in (model, gsebo.load_model(tmp_path / "m")):
+        cleaned = each.clean_graph()
+        edges, strength = gcn_norm(cleaned.edge_index, cleaned.edge_weight, 60)
+        found = dict(
+            zip(map(tuple, edges.t().tolist()), strength.tolist(), strict=True)
+        )
+        ends = map(tuple, graph.edge_index.t().tolist())
+        for edge, wanted in zip(ends, model.strength_.tolist(), strict=True):
+            assert found[edge] == pytest.approx(wanted, abs=1e-6)
+    # Where nothing is learned, the weights come back; edges that are there twice add.
+    plain = METHODS["vanilla"].make(max_epochs=1, random_state=0).fit(graph)
+    given = graph.edge_weight[:-4].clone()
+    given[:3] += graph.edge_weight[-4:-1]
+    torch.testing.assert_close(plain.clean_graph().edge_weight[:-1], given)
 
 
 def test_an_edge_twice_and_a_loop() -> None:

@@ -82,6 +82,31 @@ def test_a_directed_graph_has_a_row_for_each_direction(tmp_path: Path) -> None:
     assert len(page.edges) == graph.num_edges
 
 
+def test_nodes_and_classes_by_the_names_of_the_user(
+    command: Command, tmp_path: Path
+) -> None:
+    graph = small_graph()
+    graph.node_id = np.array([f"n{place}é" for place in range(graph.num_nodes)])
+    graph.meta = {"classes": [f"class {letter}" for letter in "abcdefg"]}
+    graph.edge_weight = torch.full((graph.num_edges,), 2.0)
+    fitted = GSEBO(**SHORT, backbone="gat").fit(graph)
+    fitted.save(tmp_path / "m")
+    page = model_page(tmp_path / "m")
+    source, target = page.ends
+    assert page.edges["source"].tolist() == graph.ids[source].tolist()
+    assert page.edges["target"].tolist() == graph.ids[target].tolist()
+    assert page.nodes["id"].tolist() == graph.ids.tolist()
+    expected = fitted.classes_[fitted.transduction_.numpy()].tolist()
+    assert page.nodes["predicted"].tolist() == expected
+    assert page.edges["reason"].str.contains("class [a-g]").all()
+    # Messages of a GAT start at the weights of their edges.
+    np.testing.assert_allclose(page.edges["start"], 2.0)
+    done = command("report", tmp_path / "m", "-o", "page.html")
+    assert done.exit_code == 0, done.stderr
+    content = Path("page.html").read_text(encoding="utf-8")
+    assert page.edges["source"][0] in content and "class a" in content
+
+
 def test_the_command(command: Command, model_folder: Path, open_page: OpenPage) -> None:
     done = command("report", model_folder, "-o", "page.html")
     assert (done.exit_code, done.stdout) == (0, "")

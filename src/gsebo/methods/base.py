@@ -668,7 +668,8 @@ class GraphClassifier(SklearnEstimator, ABC):
             by: What is compared with it, a column of :meth:`edges_frame`.
             edge_weight: ``"weight"``: before normalisation, for layers that normalise,
                 such as ``GCNConv(...)``; of methods that learn strengths and no
-                weights, strength / start. ``"strength"``: as the network has used
+                weights, strength / start; times the weight that the user gave the
+                edge, where the method uses it. ``"strength"``: as the network has used
                 them, self-loops included, for ``GCNConv(..., normalize=False)``.
         """
         from gsebo.methods.edges import clean_graph

@@ -269,7 +269,8 @@ def clean_graph(
     table = EdgeTable.of(model)
     given = copy.copy(as_graph(model.graph_))
     # The one of PyG's names means what this graph gives it.
-    given.edge_weight = torch.from_numpy(_weights(table)).to(model.strength_.dtype)
+    weight = torch.from_numpy(_weights(table)) * _given_weights(model)
+    given.edge_weight = weight.to(model.strength_.dtype)
     kept = _first_of_each(table)
     if threshold is not None:
         kept &= ~(_measured(table, by) < threshold) | (table.source == table.target)
@@ -279,8 +280,19 @@ def clean_graph(
     return _with_strengths(model, data)
 
 
+def _given_weights(model: GraphClassifier) -> Tensor:
+    """What each edge weighed as the method has used it, in the order of the user.
+
+    What is learned is a factor of it; the self-loop of a network weighs one.
+    """
+    graph, _ = model.model_.held
+    ones = torch.ones(graph.num_nodes, dtype=torch.float64)
+    edges = ones.new_ones(graph.num_edges) if graph.weight is None else graph.weight
+    return graph.to_user_order(edges.cpu(), ones)
+
+
 def _weights(table: EdgeTable) -> Array:
-    """What each edge weighs before normalisation, or how it has changed."""
+    """By what an edge is multiplied before normalisation, or how it has changed."""
     weights = table.ratio if np.isnan(table.weight).all() else table.weight
     return np.where(np.isnan(weights), 1.0, weights)
 

@@ -95,7 +95,8 @@ class FittedModule(nn.Module):
                 self-loops are the network's own.
             edge_weight: What each edge weighs before the network normalises, as in
                 PyG's ``GCNConv``, ``[edges]``. By default the strengths that were
-                learned, where these are the edges of the fit, else ones.
+                learned, where these are the edges of the fit, else ones, also where the
+                fit had weights.
         """
         seen = self._laid_out(edge_index, x)
         topology, dtype = seen.topology, self.strength.dtype

@@ -165,8 +165,7 @@ def _columns(
     if known is not None and known.x is not None:
         found["cosine"] = of_rows(_cosine(known, edges))
     if model.learned and model.strengths is not None and model.start is not None:
-        strength = of_rows(model.strengths.clamp(0, 1))
-        start = of_rows(model.start.clamp(0, 1))
+        strength, start = of_rows(model.strengths), of_rows(model.start)
         ratio = np.divide(
             strength, start, out=np.full_like(start, np.nan), where=start > 0
         )
