@@ -17,9 +17,10 @@ from benchmarks.setting import LAYERS, Setting
 from gsebo import Amortised
 from gsebo.bilevel import make_hypergradient, make_optimizer
 from gsebo.methods.amortised_fit import FullBatchFit
-from gsebo.methods.base import GraphClassifier, Run, threads_for
+from gsebo.methods.base import GraphClassifier
 from gsebo.methods.fitting import PreparedGraph, loop_settings, work_of
 from gsebo.methods.folds import LabelUse
+from gsebo.methods.run import Run, threads_for
 from gsebo.structure import AmortisedStrength
 from gsebo.training import FullBatch, NodeClassification, Progress, train_structure
 

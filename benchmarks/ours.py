@@ -11,8 +11,8 @@ from benchmarks.setting import LAYERS, Setting
 from benchmarks.task import Task
 from gsebo import GSEBO
 from gsebo.bilevel import begin, make_hypergradient, make_optimizer
-from gsebo.methods.base import threads_for
 from gsebo.methods.fitting import PreparedGraph, work_of
+from gsebo.methods.run import threads_for
 from gsebo.training import NodeClassification
 
 

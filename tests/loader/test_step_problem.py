@@ -21,8 +21,8 @@ from gsebo.graph.arrays import GraphArrays
 from gsebo.loader import ClusterSampler, NeighborSampler
 from gsebo.methods import Amortised
 from gsebo.methods.amortised_fit import FullBatchFit
-from gsebo.methods.base import Run
 from gsebo.methods.fitting import PreparedGraph
+from gsebo.methods.run import Run
 from gsebo.sparse import row_sum
 from gsebo.structure.base import BatchedStructure
 from gsebo.training.batches import BatchedGraph

@@ -12,9 +12,9 @@ from gsebo import Amortised, InvalidInput, TrainVal
 from gsebo.data import add_inter_class_edges, load
 from gsebo.graph import canonicalise
 from gsebo.methods.amortised_fit import FullBatchFit
-from gsebo.methods.base import Run
 from gsebo.methods.fitting import PreparedGraph
 from gsebo.methods.folds import fold_nodes
+from gsebo.methods.run import Run
 from gsebo.structure.candidates import candidate_edges
 
 from .examples import assert_same_fit, quick, small_graph, with_fields

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from gsebo.methods import base as threads
-from gsebo.methods.base import alike_on_any_threads, threads_for
+from gsebo.methods import run as threads
+from gsebo.methods.run import alike_on_any_threads, threads_for
 from gsebo.sparse.numba_compile import threads_given
 
 

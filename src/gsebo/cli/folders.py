@@ -17,7 +17,7 @@ from gsebo.experiments.fit import peak_memory_bytes, timed_fit, versions
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.mapped import ScratchFolder, release
 from gsebo.methods import METHODS
-from gsebo.methods.base import alike_on_any_threads
+from gsebo.methods.run import alike_on_any_threads
 from gsebo.model.fitted import FittedModel
 
 _ROWS = 2**20

@@ -24,7 +24,7 @@ from gsebo.methods.amortised_fit import (
     outcome_of_networks,
     refitted_outcome,
 )
-from gsebo.methods.base import GraphClassifier, Run, threads_for
+from gsebo.methods.base import GraphClassifier
 from gsebo.methods.batched import check_batches, column_on_disk
 from gsebo.methods.fitting import (
     NetworkChoices,
@@ -50,6 +50,7 @@ from gsebo.methods.parameters import (
     SideWidth,
     Steps,
 )
+from gsebo.methods.run import Run, threads_for
 from gsebo.model.fitted import FittedModel, graph_checksum
 from gsebo.model.scorer import Scorer
 from gsebo.structure import AmortisedStrength

@@ -28,7 +28,6 @@ from gsebo.graph import Propagation
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.graph import Graph
 from gsebo.loader.neighbor import BoundNeighbors
-from gsebo.methods.base import Run
 from gsebo.methods.batched import batched_graph, numbers, whole_column
 from gsebo.methods.fitting import (
     Outcome,
@@ -38,6 +37,7 @@ from gsebo.methods.fitting import (
     work_of,
 )
 from gsebo.methods.folds import FoldNodes, division_of, fold_nodes
+from gsebo.methods.run import Run
 from gsebo.model.layerwise import ChunkedGraph
 from gsebo.model.scorer import Scorer
 from gsebo.nn import Backbone

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -17,12 +17,10 @@ from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.mapped import ScratchFolder, release
 from gsebo.loader.registry import make_sampler
 from gsebo.loader.sampler import Sampler
+from gsebo.methods.run import Run
 from gsebo.nn import Backbone
 from gsebo.structure.base import BatchedStructure
 from gsebo.training.batches import BatchedGraph, Nodes
-
-if TYPE_CHECKING:
-    from gsebo.methods.base import Run
 
 Array = NDArray[Any]
 

@@ -11,7 +11,7 @@ from gsebo.bilevel import make_hypergradient, make_optimizer
 from gsebo.errors import InvalidInput
 from gsebo.files import Count
 from gsebo.graph.graph import Graph
-from gsebo.methods.base import GraphClassifier, Run, threads_for
+from gsebo.methods.base import GraphClassifier
 from gsebo.methods.fitting import (
     Outcome,
     PreparedGraph,
@@ -26,6 +26,7 @@ from gsebo.methods.parameters import (
     Rate,
     Steps,
 )
+from gsebo.methods.run import Run, threads_for
 from gsebo.methods.schedule import EpochClassifier, Schedule, train_on_fixed_structure
 from gsebo.names import lookup
 from gsebo.structure import EdgeStrength

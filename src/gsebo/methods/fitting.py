@@ -4,7 +4,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
+from typing import Any, Literal, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from gsebo.files import Name, NotNegative, Share, Size, Text
 from gsebo.graph import Propagation, Topology, canonicalise
 from gsebo.graph.graph import Graph
 from gsebo.graph.node_match import at_or_median, find_edges
+from gsebo.methods.run import Run
 from gsebo.model.fitted import FittedModel
 from gsebo.nn import Backbone, make_backbone
 from gsebo.nn.base import Features
@@ -33,9 +34,6 @@ from gsebo.training import (
     Task,
 )
 from gsebo.training.history import SelectBy
-
-if TYPE_CHECKING:
-    from gsebo.methods.base import Run
 
 
 @dataclass(frozen=True)
@@ -259,7 +257,7 @@ def outer_and_stopping_nodes(
 
 
 def loop_settings(
-    run: "Run",
+    run: Run,
     stop_nodes: Tensor,
     *,
     max_steps: int,

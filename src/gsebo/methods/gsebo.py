@@ -20,7 +20,7 @@ from gsebo.graph.graph import Graph
 from gsebo.graph.mapped import ScratchFolder
 from gsebo.loader.sampler import Sampler
 from gsebo.methods.amortised_fit import named_weights
-from gsebo.methods.base import GraphClassifier, Run, threads_for
+from gsebo.methods.base import GraphClassifier
 from gsebo.methods.batched import (
     batched_graph,
     check_batches,
@@ -49,6 +49,7 @@ from gsebo.methods.parameters import (
     ShareBelowOne,
     Steps,
 )
+from gsebo.methods.run import Run, threads_for
 from gsebo.model.fitted import FittedModel, graph_checksum
 from gsebo.nn import Backbone
 from gsebo.structure import Structure, make_structure

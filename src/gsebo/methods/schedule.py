@@ -8,7 +8,7 @@ from torch import Tensor
 from gsebo.bilevel import Optimizer, make_optimizer
 from gsebo.files import Count
 from gsebo.graph.graph import Graph
-from gsebo.methods.base import GraphClassifier, Run, threads_for
+from gsebo.methods.base import GraphClassifier
 from gsebo.methods.fitting import (
     NetworkChoices,
     Outcome,
@@ -26,6 +26,7 @@ from gsebo.methods.fitting import (
 from gsebo.methods.parameters import (
     Steps,
 )
+from gsebo.methods.run import Run, threads_for
 from gsebo.structure import Fixed
 from gsebo.training import (
     JointProblem,

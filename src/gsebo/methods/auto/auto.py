@@ -16,11 +16,11 @@ from gsebo.methods.auto.search import (
     refits,
     train,
 )
-from gsebo.methods.base import Run
 from gsebo.methods.controls import TrainVal
 from gsebo.methods.fitting import Choice, Outcome, Tried
 from gsebo.methods.folds import stratified_folds
 from gsebo.methods.parameters import NumFolds, Steps, Width, plain_parameters
+from gsebo.methods.run import Run
 from gsebo.methods.schedule import EpochClassifier
 from gsebo.names import own_name
 from gsebo.training.history import SelectBy

@@ -19,9 +19,10 @@ from gsebo.methods.auto.elimination import (
     eliminate,
     evaluated,
 )
-from gsebo.methods.base import GraphClassifier, Run
+from gsebo.methods.base import GraphClassifier
 from gsebo.methods.fitting import Outcome
 from gsebo.methods.folds import Fold
+from gsebo.methods.run import Run
 from gsebo.methods.schedule import EpochClassifier
 from gsebo.names import own_name
 from gsebo.training import Checkpoint, StepRecord

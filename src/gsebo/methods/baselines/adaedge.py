@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from gsebo.graph import Graph
-from gsebo.methods.base import Run
 from gsebo.methods.baselines.pairs import linked_pairs, nodes_of, number_of, rewired
 from gsebo.methods.fitting import Outcome
 from gsebo.methods.parameters import CountOrZero, ShareBelowOne, Steps
+from gsebo.methods.run import Run
 from gsebo.methods.schedule import EpochClassifier, train_on_fixed_structure
 
 PairOrder = Literal["confidence", "rows"]

@@ -29,7 +29,6 @@ from torch.nn.functional import elu, logsigmoid
 
 from gsebo.bilevel import Tree, make_optimizer
 from gsebo.graph import Graph, Propagation
-from gsebo.methods.base import Run, threads_for
 from gsebo.methods.baselines.pairs import (
     highest_unlinked_pairs,
     linked_pairs,
@@ -41,6 +40,7 @@ from gsebo.methods.baselines.pairs import (
 from gsebo.methods.baselines.shared import minimise, normalised_adjacency, weights_of
 from gsebo.methods.fitting import Outcome, PreparedGraph
 from gsebo.methods.parameters import Rate, ShareBelowOne, SideWidth, Steps
+from gsebo.methods.run import Run, threads_for
 from gsebo.methods.schedule import EpochClassifier, train_on_fixed_structure
 from gsebo.nn.base import Features, glorot
 from gsebo.sparse import Noise, Pattern, SparseFeatures, row_sum, sddmm, spmm, uniform

@@ -22,7 +22,7 @@ from torch.nn.functional import cross_entropy
 from gsebo.bilevel import Reverse, Tree, begin, make_optimizer, scheduled, sgd
 from gsebo.files import Count
 from gsebo.graph import Graph, Propagation
-from gsebo.methods.base import GraphClassifier, Run, threads_for
+from gsebo.methods.base import GraphClassifier
 from gsebo.methods.baselines.pairs import PairMatrix, require_dense_memory
 from gsebo.methods.baselines.shared import BaselineProblem, both_ways
 from gsebo.methods.fitting import (
@@ -35,6 +35,7 @@ from gsebo.methods.fitting import (
     outer_and_stopping_nodes,
 )
 from gsebo.methods.parameters import Rate, Samples, Steps
+from gsebo.methods.run import Run, threads_for
 from gsebo.sparse import Noise, uniform
 from gsebo.structure.candidates import nearest_neighbors
 from gsebo.training import Member, Task

@@ -15,10 +15,10 @@ from gsebo.bilevel import clipped, make_optimizer, scheduled
 from gsebo.errors import InvalidInput
 from gsebo.files import Count
 from gsebo.graph import Graph
-from gsebo.methods.base import Run
 from gsebo.methods.baselines.pairs import dense_features
 from gsebo.methods.fitting import Outcome
 from gsebo.methods.parameters import Rate, ShareBelowOne, Steps, Width
+from gsebo.methods.run import Run
 from gsebo.methods.schedule import EpochClassifier, train_on_fixed_structure
 from gsebo.nn.base import (
     Features,

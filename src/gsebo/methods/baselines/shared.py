@@ -12,9 +12,10 @@ from gsebo.bilevel import Optimizer, Tree
 from gsebo.bilevel.tree import filled, gradient, require_grad
 from gsebo.errors import InvalidInput
 from gsebo.graph import Graph, Propagation, Topology
-from gsebo.methods.base import GraphClassifier, Run
+from gsebo.methods.base import GraphClassifier
 from gsebo.methods.baselines.pairs import require_dense_memory
 from gsebo.methods.fitting import Outcome
+from gsebo.methods.run import Run
 from gsebo.methods.schedule import EpochClassifier
 from gsebo.nn.base import Features, symmetric_normalisation
 from gsebo.sparse import CompletePattern, Noise, Pattern

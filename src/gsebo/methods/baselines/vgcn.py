@@ -25,11 +25,11 @@ from gsebo.bilevel import Tree, make_optimizer
 from gsebo.errors import InvalidInput
 from gsebo.files import Count
 from gsebo.graph import Graph, Propagation
-from gsebo.methods.base import Run
 from gsebo.methods.baselines.pairs import PairMatrix, require_dense_memory
 from gsebo.methods.baselines.shared import BaselineProblem
 from gsebo.methods.fitting import Outcome
 from gsebo.methods.parameters import Rate, Samples, Steps
+from gsebo.methods.run import Run
 from gsebo.methods.schedule import EpochClassifier
 from gsebo.sparse import Noise, uniform
 from gsebo.structure.candidates import nearest_neighbors
