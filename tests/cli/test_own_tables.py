@@ -187,7 +187,11 @@ def test_folders_on_batches_speak_of_ids(command: Command) -> None:
     assert {*table["predicted"]} <= {*KINDS}
     shown = json_of(command("inspect", "m", "--json"))
     edges = [edge for layer in shown["layers"] for edge in layer["most_changed"]]
-    assert all(edge["source"].startswith("node ") for edge in edges)
+    assert all(edge["source"].startswith("node ") for edge in edges + shown["edges"])
+    known = [edge for edge in shown["edges"] if edge["source_known"]]
+    assert known and {edge["source_class"] for edge in known} <= {*KINDS}
+    unknown = [edge for edge in shown["edges"] if not edge["source_known"]]
+    assert all(edge["source_class"] is None for edge in unknown)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def club() -> nx.Graph:
 
 def test_five_lines() -> None:
     members = club()
-    graph = gsebo.Graph.from_networkx(members, label="club", weight=None)
+    graph = gsebo.Graph.from_networkx(members, label="club")
     graph = gsebo.apply_split(graph, "ratio:50/25/25")
     model = auto(features="degree").fit(graph)
     assert model.classes_.tolist() == ["Mr. Hi", "Officer"]
