@@ -16,6 +16,7 @@ from gsebo.methods.edges import EdgeTable, NodeNames
 
 if TYPE_CHECKING:
     from networkx import DiGraph
+    from pandas import DataFrame
 
 Array = NDArray[Any]
 Tables = Callable[[], Iterable[EdgeTable]]
@@ -55,6 +56,47 @@ class EdgeFile(NamedTuple):
         else:
             write_atomically(self.path, _graphml(tables, names))
 
+    def write_rows(self, rows: "DataFrame", ends: Array, nodes: "DataFrame") -> None:
+        """Write a table with a row for each edge, whose nodes have a table too.
+
+        Columns keep their names; ``ends`` has the numbers of the nodes of each row.
+        """
+        if self.path.suffix == ".csv":
+            write_atomically(self.path, _csv([rows.to_dict("series")]))
+        elif self.path.suffix == ".parquet":
+            out = io.BytesIO()
+            rows.to_parquet(out, index=False)
+            write_atomically(self.path, out.getvalue())
+        else:
+            write_atomically(self.path, _rows_as_graphml(rows, ends, nodes))
+
+
+def _rows_as_graphml(rows: "DataFrame", ends: Array, nodes: "DataFrame") -> bytes:
+    import networkx
+
+    graph = networkx.Graph()
+    ids = [_xml(each) for each in nodes["id"].tolist()]
+    for one, said in zip(ids, _records(nodes.drop(columns="id")), strict=True):
+        graph.add_node(one, **said)
+    values = _records(rows.drop(columns=["source", "target"]))
+    for source, target, said in zip(*ends.tolist(), values, strict=True):
+        graph.add_edge(ids[source], ids[target], **said)
+    out = io.BytesIO()
+    networkx.write_graphml(graph, out)
+    return out.getvalue()
+
+
+def _records(table: "DataFrame") -> Iterator[dict[str, Any]]:
+    """Each row by the names of its columns, without what is not known."""
+    columns = {name: column.tolist() for name, column in table.items()}
+    for number in range(len(table)):
+        found = {str(name): column[number] for name, column in columns.items()}
+        yield {
+            name: _xml(each)
+            for name, each in found.items()
+            if each is not None and each == each
+        }
+
 
 def _pieces(tables: Tables, ids: Array | None) -> Iterator[dict[str, Array]]:
     """Named columns of some rows at a time, of one layer after another."""
@@ -86,7 +128,7 @@ def _columns(table: EdgeTable, number: int, ids: Array | None) -> dict[str, Arra
     }
 
 
-def _csv(pieces: Iterable[dict[str, Array]]) -> Iterator[bytes]:
+def _csv(pieces: Iterable[dict[str, Any]]) -> Iterator[bytes]:
     from pandas import DataFrame
 
     for number, piece in enumerate(pieces):

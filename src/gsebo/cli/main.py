@@ -142,6 +142,11 @@ class CommandInfo(NamedTuple):
 
 
 COMMANDS = {
+    "suspects": CommandInfo(
+        "gsebo.cli.suspects:suspects",
+        "Rank the edges of a graph by how likely each is wrong, and say why.",
+        "suspects edges.csv --nodes nodes.csv --page suspects.html",
+    ),
     "fit": CommandInfo(
         "gsebo.cli.fit:fit",
         "Train a method on a graph and say how well it did and what it changed.",

@@ -1,0 +1,132 @@
+"""One round: false edges are planted, everything is judged, and they are taken out.
+
+Whatever looks at a given edge looks at a planted one in the same way: both lie in the
+graph while features are compared, neighbors counted and networks trained, so that a
+network which was led astray by an edge was led astray by planted ones as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from gsebo.suspects.networks import GraphNetworks, Probabilities, log_agreement
+from gsebo.suspects.pairs import Ints, JoinedPairs, NodeFeatures, Numbers
+from gsebo.suspects.planting import plant
+from gsebo.suspects.scoring import crossed_scores
+
+# Of the given edges: more would change the graph that is judged, fewer teach less.
+_SHARE = 0.1
+_FEWEST, _MOST = 100, 50_000
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Round:
+    """What was found of all given pairs, and of the planted ones.
+
+    Attributes:
+        given: Score of each given pair, ``[pairs]``; high is suspicious.
+        planted: Of each planted pair, ``[planted]``.
+        evidence: What was told of each given pair, by name, ``[pairs]``.
+        parts: What each of that added to its score.
+        predicted: What a network says of each node's class, where there are labels.
+    """
+
+    given: Numbers
+    planted: Numbers
+    evidence: dict[str, Numbers]
+    parts: dict[str, Numbers]
+    predicted: Probabilities | None
+
+
+@final
+class PlantedRounds:
+    """Rounds on one graph, which differ by their seeds alone.
+
+    Args:
+        pairs: The given pairs, ``[pairs, 2]``.
+        weights: What each weighs, ``[pairs]``; ``None``: all weigh one.
+        networks: On the nodes of the graph.
+        features: Of the nodes, if there are any.
+        seed: Decides everything that is drawn.
+    """
+
+    def __init__(
+        self,
+        pairs: Ints,
+        weights: Numbers | None,
+        networks: GraphNetworks,
+        features: NodeFeatures | None,
+        seed: int,
+    ) -> None:
+        self._pairs, self._weights = pairs, weights
+        self._networks, self._features, self._seed = networks, features, seed
+        self._num_nodes = len(networks.known)
+        wanted = round(_SHARE * len(pairs))
+        fewest = min(_FEWEST, len(pairs) // 2)
+        self._count = max(min(wanted, _MOST), fewest, 1)
+
+    @cached_property
+    def _classes(self) -> Ints | None:
+        """Class of each node by what a first look at the graph says, with labels."""
+        if not self._networks.has_labels:
+            return None
+        rng = np.random.default_rng([self._seed, 0])
+        drawn = plant(self._pairs, self._num_nodes, self._count, rng)
+        _, weights, _ = self._first_look(drawn, rng)
+        seed = int(rng.integers(2**31))
+        given = weights[: len(self._pairs)]
+        predicted = self._networks.on_graph(self._pairs, given, seed)
+        return self._networks.name_of(predicted)
+
+    def run(self, number: int) -> Round:
+        """Make one round, counted from 1."""
+        rng = np.random.default_rng([self._seed, number])
+        drawn = plant(self._pairs, self._num_nodes, self._count, rng, self._classes)
+        evidence, weights, own = self._first_look(drawn, rng)
+        pairs, predicted = np.concatenate([self._pairs, drawn]), None
+        if self._networks.has_labels:
+            seed = int(rng.integers(2**31))
+            predicted = self._networks.on_graph(pairs, weights, seed)
+            evidence["agreement"] = log_agreement(predicted, pairs)
+            if self._networks.learns_weights:
+                seed = int(rng.integers(2**31))
+                learned = self._networks.learned_weights(pairs, own, seed)
+                evidence["learned_weight"] = learned
+        scores, parts = crossed_scores(evidence, self._is_planted(drawn), rng)
+        count = len(self._pairs)
+        return Round(
+            scores[:count],
+            scores[count:],
+            {name: column[:count] for name, column in evidence.items()},
+            {name: column[:count] for name, column in parts.items()},
+            predicted,
+        )
+
+    def _first_look(
+        self, drawn: Ints, rng: np.random.Generator
+    ) -> tuple[dict[str, Numbers], Numbers, Numbers | None]:
+        """What is told without knowing the graph's classes, and weights by that.
+
+        Also what pairs weigh by themselves: planted ones as any given one.
+        """
+        pairs = np.concatenate([self._pairs, drawn])
+        joined = JoinedPairs(pairs, self._num_nodes, self._features)
+        evidence = joined.evidence(pairs, joined=True)
+        networks = self._networks
+        if networks.has_labels and networks.has_features:
+            predicted = networks.features_only(int(rng.integers(2**31)))
+            evidence["features_agreement"] = log_agreement(predicted, pairs)
+        scores, _ = crossed_scores(evidence, self._is_planted(drawn), rng)
+        weights, own = 1 / (1 + np.exp(scores)), None
+        if self._weights is not None:
+            own = np.append(self._weights, rng.choice(self._weights, len(drawn)))
+            weights = weights * own
+        return evidence, weights, own
+
+    def _is_planted(self, drawn: Ints) -> Numbers:
+        return np.repeat([0.0, 1.0], [len(self._pairs), len(drawn)])
