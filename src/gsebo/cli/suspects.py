@@ -233,13 +233,11 @@ def _facts(
 
 def _rows(table: "pandas.DataFrame", first: int) -> list[dict[str, Any]]:
     """The first rows in the types of JSON."""
-    rows = table.head(first).to_dict("records")
+    head = table.head(first)
+    columns = {name: head[name].tolist() for name in head}
     return [
-        {
-            key: each.item() if hasattr(each, "item") else each
-            for key, each in row.items()
-        }
-        for row in rows
+        {name: column[number] for name, column in columns.items()}
+        for number in range(len(head))
     ]
 
 

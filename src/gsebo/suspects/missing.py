@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
+import torch
 from scipy.sparse import csr_matrix, diags
 from sklearn.isotonic import IsotonicRegression
 
@@ -47,6 +48,8 @@ _ALIKE, _NEAR = 10, 10
 # Whoever has more neighbors than this introduces nobody to anybody.
 _MOST_NEIGHBORS = 200
 _ROWS_AT_ONCE = 2**12
+# What is less than this is no reason to join two nodes.
+_LIKENESS, _LIKELY = 0.1, 0.5
 
 
 class MissingEdges(NamedTuple):
@@ -180,11 +183,9 @@ class _Search:
 
     def _alike(self, pairs: Ints) -> Ints:
         """Pairs with the most similar features."""
-        graph = Graph(
-            edge_index=both_directions(pairs), num_nodes=self._graph.num_nodes
-        )
-        x = self._graph.x
-        features = make_features(x, x.dtype if x.is_floating_point() else None, "cpu")
+        size = self._graph.num_nodes
+        graph = Graph(edge_index=both_directions(pairs), num_nodes=size)
+        features = make_features(self._graph.x, torch.float32, "cpu")
         found = candidate_edges(features, _ALIKE, canonicalise(graph))
         nodes: Ints = found.numpy().T
         return nodes
@@ -213,10 +214,11 @@ def _reason(shown: dict[str, Numbers], row: int) -> str:
     said = []
     if count := int(shown["common_neighbors"][row]):
         said.append(f"{count} common neighbor{'s' * (count > 1)}")
-    if "cosine" in shown:
+    if "cosine" in shown and shown["cosine"][row] > _LIKENESS:
         said.append(f"features alike (cosine {shown['cosine'][row]:.2f})")
     if "agreement" in shown:
         share = shown["agreement"][row]
-        said.append(f"of one class with probability {share:.2f}")
+        if share > _LIKELY:
+            said.append(f"of one class with probability {share:.2f}")
     text = "; ".join(said) or "little speaks for it"
     return f"{text[0].upper()}{text[1:]}."
