@@ -58,6 +58,9 @@ def suspects(
     rounds: Annotated[
         int, Option(min=1, help="How often false edges are planted; more are surer.")
     ] = 3,
+    labels: Annotated[
+        bool, Option("--labels/--no-labels", help="Whether labels are read at all.")
+    ] = True,
     split: Annotated[
         str | None,
         Option(
@@ -90,7 +93,9 @@ def suspects(
     from gsebo.suspects.detector import SuspiciousEdges
     from gsebo.suspects.missing import missing_edges
 
-    detector = SuspiciousEdges(rounds=rounds, device=device, random_state=seed)
+    detector = SuspiciousEdges(
+        rounds=rounds, use_labels=labels, device=device, random_state=seed
+    )
     data = _split(
         tables.load_graph(graph, data_dir=data_dir, normalize=normalize), split, seed
     )

@@ -35,6 +35,7 @@ from gsebo.data.formats.folder import GraphFolder
 from gsebo.data.noise.registry import LABELS
 from gsebo.data.splits import has_unseen
 from gsebo.errors import InputWarning, escaped
+from gsebo.experiments.detection import DETECTORS, detect
 from gsebo.experiments.result import (
     BINS,
     Curves,
@@ -48,6 +49,7 @@ from gsebo.experiments.result import (
 from gsebo.graph.graph import Graph
 from gsebo.methods import METHODS, GraphClassifier
 from gsebo.names import lookup
+from gsebo.suspects import SuspiciousEdges
 from gsebo.training import Checkpoint, StepRecord, Watcher
 from gsebo.version import __version__
 
@@ -126,7 +128,9 @@ def fit_trials(
 
 
 def timed_fit(
-    model: GraphClassifier, graph: Graph | GraphFolder, **options: Any
+    model: GraphClassifier | SuspiciousEdges,
+    graph: Graph | GraphFolder,
+    **options: Any,
 ) -> float:
     """Fit, and return how many seconds that took; forget earlier peaks of memory."""
     reset_peak_memory()
@@ -196,6 +200,9 @@ def execute(
         return partial(_record, columns, data)
 
     try:
+        if trials[0].method in DETECTORS:
+            found = [detect(trial, device, data_dir) for trial in trials]
+            return [Result.from_line(result.line()) for result in found]
         fitted = fit_trials(trials, device=device, data_dir=data_dir, watch=watch)
         curves = cast(Curves, columns) if columns else None
         results = [_result(one, curves) for one in fitted]

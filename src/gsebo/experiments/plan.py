@@ -11,6 +11,7 @@ from typing import Any, final
 
 from gsebo.data import DATASETS, NoiseSpec
 from gsebo.errors import InvalidInput
+from gsebo.experiments.detection import TRIED
 from gsebo.experiments.recipe import (
     ExperimentRecipe,
     TrialBlock,
@@ -18,7 +19,6 @@ from gsebo.experiments.recipe import (
     require_few_trials,
 )
 from gsebo.experiments.result import Result, Trial, full_split_name
-from gsebo.methods import METHODS
 from gsebo.methods.presets import preset_parameters
 from gsebo.names import lookup, own_name, unknown_name
 
@@ -93,16 +93,16 @@ def trial_parameters(
 @cache
 def default_parameters(method: str) -> Mapping[str, Any]:
     """Every parameter of a method but network, device and seed, by the constructor."""
-    defaults = lookup("method", method, METHODS).defaults
+    defaults = lookup("method", method, TRIED).defaults
     return {name: v for name, v in defaults.items() if name not in _NOT_PARAMETERS}
 
 
 def places(block: TrialBlock) -> Iterator[tuple[str, str, str]]:
     """Every method, row and dataset that go together."""
-    methods = [own_name("method", name, METHODS) for name in block.methods]
+    methods = [own_name("method", name, TRIED) for name in block.methods]
     datasets = [own_name("dataset", name, DATASETS) for name in block.datasets]
     for method, row, dataset in product(methods, block.backbones, datasets):
-        supported = METHODS[method].backbones
+        supported = TRIED[method].backbones
         if not supported or row in supported:
             yield method, row, dataset
 

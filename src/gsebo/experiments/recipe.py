@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from gsebo.data import noise_spec
 from gsebo.errors import InvalidInput, escaped
+from gsebo.experiments.detection import DETECTORS
 from gsebo.files import Count, Key, Name, Record, Text, Value, read_bytes, toml_as
 from gsebo.names import own_name
 
@@ -65,6 +66,11 @@ class ExperimentRecipe:
     shows_edges: bool  # Whether it is about what became of the edges.
     parts: tuple[str, ...]  # Recipes that belong to it, and are run after it.
     blocks: tuple[TrialBlock, ...]
+
+    @property
+    def ranks_edges(self) -> bool:
+        """Whether its trials rank edges instead of predicting classes."""
+        return any(method in DETECTORS for one in self.blocks for method in one.methods)
 
     @property
     def is_search(self) -> bool:

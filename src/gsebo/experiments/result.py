@@ -126,6 +126,33 @@ class Curves(TypedDict):
     test_accuracy: _Figures
 
 
+class Signal(TypedDict):
+    """How well a number tells false edges from the others."""
+
+    area: Share  # Under the ROC curve.
+    average_precision: Share
+
+
+class StatedPrecision(TypedDict):
+    """Of the first edges, the share of false ones that was stated, and the true one."""
+
+    first: Count
+    stated: Share
+    low: Share
+    high: Share
+    true: Share
+
+
+class Detection(TypedDict):
+    """What became of a ranking of edges by how suspicious they are."""
+
+    num_edges: Count
+    num_false: Size
+    stated_share: Share  # Of false edges.
+    signals: dict[Name, Signal]  # The score and what it was made of; empty: no false.
+    precision: list[StatedPrecision]
+
+
 class Result(Record, frozen=True, kw_only=True):
     """The outcome of a trial, or why it has none; then all figures are ``None``."""
 
@@ -146,6 +173,7 @@ class Result(Record, frozen=True, kw_only=True):
     # One entry for each layer or one for all, where the method learned a structure.
     edges: list[EdgeGroups] | None = None
     curves: Curves | None = None  # Where the trial asked for them.
+    detection: Detection | None = None  # Where edges were ranked.
     device: Word = ""
     processor: Word | None = None
     instructions: Word | None = None  # That torch computed with, such as ``"AVX2"``.
@@ -192,7 +220,7 @@ class Result(Record, frozen=True, kw_only=True):
                 f"status {read.status!r} given; expected 'ok' without an error or "
                 "'failed' with one."
             )
-        if read.ok and read.test_accuracy is None:
+        if read.ok and read.test_accuracy is None and read.detection is None:
             raise InvalidInput("no test_accuracy given; expected a number.")
         _check_figures(read)
         own = {name: v for name, v in asdict(read).items() if name not in _OTHER}

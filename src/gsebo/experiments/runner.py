@@ -13,12 +13,12 @@ from typing import final
 
 from msgspec.structs import replace
 
+from gsebo.experiments.detection import DETECTORS, TRIED
 from gsebo.experiments.recipe import ExperimentRecipe
 from gsebo.experiments.result import Result, Trial, same_graph_for_all_seeds
 from gsebo.experiments.store import Store
 from gsebo.experiments.survey import Selection, Stage, Survey, make_survey
 from gsebo.files import check_writable
-from gsebo.methods import METHODS
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,8 @@ class TrialQueue:
         return next(other if self._has_gpu else iter(self._trials.values()), None)
 
     def _companions(self, trial: Trial, number: int) -> list[Trial]:
-        if trial.curves or not same_graph_for_all_seeds(trial):
+        alone = trial.curves or trial.method in DETECTORS
+        if alone or not same_graph_for_all_seeds(trial):
             return [trial]
 
         def waiting(seed: int) -> bool:
@@ -98,7 +99,7 @@ class TrialQueue:
 
 def is_dense(trial: Trial) -> bool:
     """Whether a GPU should run this trial, if there is one."""
-    return METHODS[trial.method].dense
+    return TRIED[trial.method].dense
 
 
 class Engine(ABC):

@@ -17,10 +17,10 @@ from filelock import FileLock
 from msgspec.structs import asdict, replace
 
 from gsebo.errors import InvalidInput
+from gsebo.experiments.detection import TRIED
 from gsebo.experiments.plan import default_parameters
 from gsebo.experiments.result import SCHEMA, Result, Trial
 from gsebo.files import Key, Value, json_as, plain_as, require_regular, write_atomically
-from gsebo.methods import METHODS
 
 _SUFFIX = ".jsonl"
 _TAIL = 256
@@ -295,7 +295,7 @@ def stale(result: Result) -> list[str]:
     difference: its default is what the fit was before.
     """
     trial = result.trial
-    if trial.method not in METHODS:
+    if trial.method not in TRIED:
         return [f"{trial.method} is no method any more."]
     if result.all_parameters is None:
         return []

@@ -8,6 +8,7 @@ from msgspec import structs
 
 from gsebo.data import DATASETS
 from gsebo.errors import InvalidInput
+from gsebo.experiments.detection import TRIED
 from gsebo.experiments.plan import Planned, RecipePlan, Tuning, make_plan
 from gsebo.experiments.recipe import (
     ExperimentRecipe,
@@ -16,7 +17,6 @@ from gsebo.experiments.recipe import (
     require_few_trials,
 )
 from gsebo.experiments.result import Result, Trial
-from gsebo.methods import METHODS
 from gsebo.names import own_name
 
 
@@ -107,7 +107,7 @@ def _named_lists(block: TrialBlock) -> dict[tuple[str, str], dict[Any, list[str]
     }
     return {
         ("methods", "method"): {
-            name: [own_name("method", name, METHODS)] for name in block.methods
+            name: [own_name("method", name, TRIED)] for name in block.methods
         },
         ("backbones", "backbone"): {row: [row, *networks[row]] for row in networks},
         ("datasets", "dataset"): {

@@ -59,6 +59,7 @@ class SuspiciousEdges(SklearnEstimator):
 
     Args:
         rounds: How often edges are planted; scores are means.
+        use_labels: Whether labels are read at all.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``.
         random_state: Seed; ``None`` draws one.
 
@@ -80,6 +81,7 @@ class SuspiciousEdges(SklearnEstimator):
     """
 
     rounds: Samples = 3
+    use_labels: bool = True
     device: str = "auto"
     random_state: OptionalSeed = None
 
@@ -94,6 +96,9 @@ class SuspiciousEdges(SklearnEstimator):
         seed = self.random_state
         self.seed_ = secrets.randbits(31) if seed is None else int(seed)
         data = checked_graph(graph)
+        if not self.use_labels and "y" in data:
+            data = copy.copy(data)
+            del data["y"]
         pairs = Pairs.of(data)
         if len(pairs) < _FEWEST_EDGES:
             raise InvalidInput(
@@ -190,6 +195,7 @@ def suspicious_edges(
     graph: GraphLike | GraphFolder,
     *,
     rounds: int = 3,
+    use_labels: bool = True,
     device: str = "auto",
     random_state: int | None = 0,
 ) -> pandas.DataFrame:
@@ -198,7 +204,12 @@ def suspicious_edges(
     The columns are those of :attr:`SuspiciousEdges.edges_`; ``attrs["summary"]`` has
     what the list says in all, ``attrs["expected"]`` the expected precision.
     """
-    found = SuspiciousEdges(rounds=rounds, device=device, random_state=random_state)
+    found = SuspiciousEdges(
+        rounds=rounds,
+        use_labels=use_labels,
+        device=device,
+        random_state=random_state,
+    )
     table = found.fit(graph).edges_
     table.attrs["summary"] = list(found.sentences_)
     table.attrs["expected"] = found.expected_.to_dict("records")

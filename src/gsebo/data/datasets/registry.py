@@ -60,6 +60,9 @@ class DatasetInfo(GraphInfo):
             features by its sum; no for those without such a protocol, whose features
             are best prepared by what ``auto`` chooses.
         default_split: The split used unless another is asked for.
+        folder: Where its file lies in the folder that ``GSEBO_DATA`` names.
+        before_attack: Name of the graph that this one was before edges were added and
+            removed.
     """
 
     licence: str
@@ -68,6 +71,8 @@ class DatasetInfo(GraphInfo):
     converter: str | _Converter | None = None
     normalise_features: bool = False
     default_split: str = "file"
+    folder: str = ""
+    before_attack: str | None = None
 
     @property
     def convert(self) -> _Converter | None:
@@ -88,6 +93,97 @@ def _manifest() -> dict[str, tuple[RawFile, ...]]:
         name: tuple(RawFile(**entry) for entry in entries)
         for name, entries in json.loads(text).items()
     }
+
+
+# Pro-GNN's attacked graphs: largest component, its split; edges, and the digest.
+_ATTACKED = {
+    "citeseer-meta-0": (
+        3668,
+        "fa531675e760d5a3e1f911d7a8e535c569e4a78f8f7a6ca254ad6c0b1ad37f85",
+    ),
+    "citeseer-meta-5": (
+        3851,
+        "b41abb3a37eead36a9db71ec9b41b6b5aa2833ef9ffd437650f7ef8f752bf091",
+    ),
+    "citeseer-meta-10": (
+        4032,
+        "5cf4e7169d0cd02a788da0e73c2ae103e56d0900c593b93f944beab8aa25f875",
+    ),
+    "citeseer-meta-15": (
+        4196,
+        "b040708319fa88b85948ff25fdea218614d97d3cd1e156c4753f1ac6a1cfee0b",
+    ),
+    "citeseer-meta-20": (
+        4375,
+        "920de0ad3acf72b83dcb1a3d98a278ad84a883ae619bcaa0a70bf34276ce71a0",
+    ),
+    "citeseer-meta-25": (
+        4549,
+        "9df55e743b8f547e863aef9308673d2bae045023d09fc73e0d384c7b79988f49",
+    ),
+    "cora-meta-0": (
+        5069,
+        "53a557713f45bf81ae583d26a60f1de6c6de44b93b3182a86990e5193968c94c",
+    ),
+    "cora-meta-5": (
+        5322,
+        "ba6c5b2115980664ace0f9a0074ed1f17693a158f54fc48c00a7b9c8004c81fd",
+    ),
+    "cora-meta-10": (
+        5567,
+        "b091305c19a367c7bada25f1fd1c45ead288e3e1d90eb594b0b80bee76431d57",
+    ),
+    "cora-meta-15": (
+        5809,
+        "5f8091a195e5c7ba6ce47805b5d0b9b26d8f7c3df9918d2be837ac48097ad41d",
+    ),
+    "cora-meta-20": (
+        6040,
+        "2316b81b963573fafba1b0c6c78e9c31bc267cf079e26770ff27c5af51b451d6",
+    ),
+    "cora-meta-25": (
+        6246,
+        "78e60d524b3afc5db65b1933c045a265907577388e96d3d6be9ca547ebe95423",
+    ),
+    "cora-nettack-1": (
+        5152,
+        "7c11a2b882bd432f135314e68589cdaf8ef9907c676d34d2388d3e6f629b5041",
+    ),
+    "cora-nettack-2": (
+        5225,
+        "3a51f9d6ee745c172e4ceea93d006dc8daa7fa45be9acdbd6e1b8042cf6f1335",
+    ),
+    "cora-nettack-3": (
+        5304,
+        "c9055c3aee2ff089b0c7731d31b345aea2677f70c69cd71bf749e3d1c69852a3",
+    ),
+    "cora-nettack-4": (
+        5375,
+        "b451f19d59f40525e2e2eef8fe7885c200d1e71871ae880c99168073a961c913",
+    ),
+    "cora-nettack-5": (
+        5440,
+        "7e76e684ce8c41356b6b65b0760fcc2e23a78be4a26dc3ab36a6bc7a85cb65d9",
+    ),
+}
+
+
+def _attacked(name: str, num_edges: int, digest: str) -> DatasetInfo:
+    graph, kind, level = name.split("-")
+    sizes = {"cora": (2485, 1433, 7), "citeseer": (2110, 3703, 6)}
+    nodes, features, classes = sizes[graph]
+    words = f"{level} % of the edges" if kind == "meta" else f"{level} edges a target"
+    attack = "Metattack" if kind == "meta" else "Nettack"
+    return DatasetInfo(
+        name,
+        f"{graph}'s largest component, {attack}, {words}",
+        *(nodes, num_edges, features, classes),
+        licence="repository without a licence (Pro-GNN); data of LINQS, none stated",
+        source="https://github.com/ChandlerBang/Pro-GNN",
+        digest=digest,
+        folder="attacked",
+        before_attack=None if name.endswith("-meta-0") else f"{graph}-meta-0",
+    )
 
 
 _PLANETOID_LICENCE = "repository MIT; data of LINQS, no licence stated"
@@ -200,6 +296,7 @@ DATASETS: dict[str, DatasetInfo] = {
             source=_GAUG_SOURCE,
             digest="bf45aff8556083d137fcce99e09bcf62413cf17b46c86d820cb2fae59b459b4b",
         ),
+        *(_attacked(name, *facts) for name, facts in _ATTACKED.items()),
     )
 }
 
@@ -282,7 +379,8 @@ def locate(
     The given folder is by default that of the environment's ``GSEBO_DATA``. The path of
     an absent one is its place in the cache.
     """
-    file = f"{lookup('dataset', name, DATASETS).name}.npz"
+    info = lookup("dataset", name, DATASETS)
+    file = f"{info.name}.npz"
     places: list[tuple[Where, Path]] = [
         ("cache", cache_folder() / file),
         ("embedded", _EMBEDDED / file),
@@ -295,7 +393,7 @@ def locate(
             raise InvalidInput(
                 f"{origin} is {given!r:.200}: expected an existing folder."
             )
-        places.insert(0, ("data_dir", folder / file))
+        places.insert(0, ("data_dir", folder / info.folder / file))
     for where, path in places:
         if os.path.isfile(path):
             return where, path

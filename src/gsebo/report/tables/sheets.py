@@ -19,6 +19,7 @@ from gsebo.report.evidence import (
     measured_by,
 )
 from gsebo.report.names import dataset_title, gain_place, published_gain
+from gsebo.report.tables.detection import detection_sheet
 from gsebo.report.tables.entry import SIGNIFICANT, Entry, entries
 from gsebo.report.tables.table import (
     ColumnGroup,
@@ -43,6 +44,8 @@ def accuracy_sheet(evidence: Evidence, *, brackets: bool = False) -> Sheet:
     follows where the recipe is about them, and curves where they are stored. The
     paper's mean has columns of its own, or stands in brackets behind ours.
     """
+    if evidence.recipe.ranks_edges:
+        return detection_sheet(evidence)
     recipe, found = evidence.recipe, entries(evidence)
     if not found:
         raise InvalidInput(
