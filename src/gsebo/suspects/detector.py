@@ -18,7 +18,6 @@ from gsebo.data.splits import apply_split
 from gsebo.data.validate import sized, validate
 from gsebo.errors import InputWarning, InvalidInput
 from gsebo.graph.graph import Graph, GraphLike, as_graph, given_back
-from gsebo.methods.base import alike_on_any_threads
 from gsebo.methods.fitting import resolve_device
 from gsebo.methods.parameters import (
     OptionalSeed,
@@ -27,6 +26,7 @@ from gsebo.methods.parameters import (
     declared_parameters,
     require_declared,
 )
+from gsebo.methods.run import alike_on_any_threads
 from gsebo.suspects.calibration import Calibration
 from gsebo.suspects.networks import GraphNetworks, known_labels
 from gsebo.suspects.pairs import Ints, NodeFeatures, Numbers, Pairs

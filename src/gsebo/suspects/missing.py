@@ -19,9 +19,9 @@ from gsebo.errors import InvalidInput
 from gsebo.files import Count
 from gsebo.graph.graph import Graph, GraphLike
 from gsebo.graph.topology import canonicalise
-from gsebo.methods.base import alike_on_any_threads
 from gsebo.methods.fitting import resolve_device
 from gsebo.methods.parameters import require_declared
+from gsebo.methods.run import alike_on_any_threads
 from gsebo.sparse import make_features
 from gsebo.structure.candidates import candidate_edges
 from gsebo.suspects.detector import checked_graph
