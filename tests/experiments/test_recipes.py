@@ -18,9 +18,9 @@ from gsebo.experiments import (
     recipe_names,
     select,
 )
+from gsebo.experiments.detection import DETECTORS, TRIED
 from gsebo.experiments.plan import default_parameters, trial_parameters
 from gsebo.experiments.result import Result, is_halved
-from gsebo.methods import METHODS
 
 DATASETS = ("cora", "citeseer", "terrorist", "air-usa")
 BACKBONES = ("gcn", "gat", "sage", "jk")
@@ -48,8 +48,9 @@ def test_every_trial_can_be_built(name: str) -> None:
     plan = planned(name)
     assert plan.trials and not plan.first
     for trial in {one.trial.without_seed: one.trial for one in plan.trials}.values():
-        estimator = METHODS[trial.method].estimator
-        estimator(backbone=trial.backbone, **trial.parameters).check_parameters()
+        network = {} if trial.method in DETECTORS else {"backbone": trial.backbone}
+        made = TRIED[trial.method].make(**network, **trial.parameters)
+        made.check_parameters()
 
 
 @pytest.mark.parametrize(

@@ -85,13 +85,17 @@ class SuspiciousEdges(SklearnEstimator):
     device: str = "auto"
     random_state: OptionalSeed = None
 
+    def check_parameters(self) -> None:
+        """Raise `InvalidInput` for a parameter that cannot be used."""
+        for name, declared in declared_parameters(type(self)).items():
+            require_declared(name, getattr(self, name), declared)
+
     @alike_on_any_threads()
     def fit(
         self, graph: GraphLike | GraphFolder, *, report: Report | None = None
     ) -> Self:
         """Rank the edges of a graph; whoever wants to know is told how far it is."""
-        for name, declared in declared_parameters(type(self)).items():
-            require_declared(name, getattr(self, name), declared)
+        self.check_parameters()
         device = str(resolve_device(self.device))
         seed = self.random_state
         self.seed_ = secrets.randbits(31) if seed is None else int(seed)
