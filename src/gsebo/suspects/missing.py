@@ -16,7 +16,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from gsebo.data.formats.folder import GraphFolder
 from gsebo.errors import InvalidInput
-from gsebo.files import Count
+from gsebo.files import Count, Seed
 from gsebo.graph.graph import Graph, GraphLike
 from gsebo.graph.topology import canonicalise
 from gsebo.methods.fitting import resolve_device
@@ -85,6 +85,7 @@ def missing_edges(
         random_state: Seed.
     """
     require_declared("count", count, Count)
+    require_declared("random_state", random_state, Seed)
     return _Search(checked_graph(graph), device, random_state).run(count)
 
 
@@ -112,11 +113,12 @@ class _Search:
         pairs, evidence = self._candidates(seen)
         size = self._graph.num_nodes
         edge = np.isin(pair_keys(pairs, size), pair_keys(hidden, size))
-        if not 0 < edge.sum() < len(edge):
+        # Whoever judges some of them learns from the others, of either kind.
+        if not 2 <= edge.sum() <= len(edge) - 2:
             raise InvalidInput(
-                f"of {number} hidden edges none was found again among {len(pairs)} "
-                "pairs; expected a graph whose edges join nodes that are alike or have "
-                "common neighbors."
+                f"of {number} hidden edges {edge.sum()} are among the {len(pairs)} "
+                "pairs that are alike or have common neighbors; expected at least 2 of "
+                "them, and 2 other pairs."
             )
         # What speaks for an edge lowers the score: that of no edge is learned.
         other = (~edge).astype(np.float64)
