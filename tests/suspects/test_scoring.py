@@ -1,4 +1,4 @@
-"""A logistic regression that only lowers scores, and scores by those who did not see."""
+"""A logistic regression that only lowers scores, and scores by whoever did not see."""
 
 import numpy as np
 import pytest
