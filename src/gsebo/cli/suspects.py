@@ -126,7 +126,7 @@ def _check_files(
     for option, (path, suffixes) in wanted.items():
         if path is None:
             continue
-        if path.suffix.lower() not in suffixes:
+        if path.suffix not in suffixes:
             raise InvalidInput(
                 f"{option} {path} given; expected a file that ends in "
                 f"{' or '.join(suffixes)}."
