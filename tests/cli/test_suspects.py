@@ -134,8 +134,9 @@ def test_json_is_one_object(command: Command, bare_file: Path) -> None:
     assert said["graph"] == str(bare_file)
     assert (said["num_nodes"], said["num_edges"]) == (NODES, 535)
     assert said["missing"] is said["export"] is said["page"] is said["clean"] is None
-    wrong = said["expected_wrong"]
-    assert wrong["low"] <= wrong["mean"] <= wrong["high"]
+    # Without labels so small a graph does not tell how many are wrong, and says so.
+    assert said["expected_wrong"] is said["contamination"] is None
+    assert not said["expected"] and "cannot be told" in said["sentences"][0]
     assert len(said["edges"]) == 3
     found = gsebo.SuspiciousEdges(rounds=1, device="cpu", random_state=0)
     found.fit(load_data(bare_file))

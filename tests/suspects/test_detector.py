@@ -55,7 +55,8 @@ def same(one: SuspiciousEdges, other: SuspiciousEdges) -> bool:
     """Whether all that was found has equal bits."""
     return (
         torch.equal(one.decision_score_, other.decision_score_)
-        and torch.equal(one.probability_, other.probability_)
+        and torch.equal(one.probability_.isnan(), other.probability_.isnan())
+        and torch.equal(*(each.probability_.nan_to_num() for each in (one, other)))
         and torch.equal(one.label_, other.label_)
         and one.edges_.equals(other.edges_)
         and one.nodes_.equals(other.nodes_)
@@ -333,8 +334,8 @@ def test_a_clean_graph_lacks_what_is_likely_wrong(labelled: dict[int, Found]) ->
         SuspiciousEdges().clean_graph(graph)
 
 
-def test_values_of_edges_go_with_them(unlabelled: Found) -> None:
-    graph, found = unlabelled
+def test_values_of_edges_go_with_them(labelled: dict[int, Found]) -> None:
+    graph, found = labelled[SEEDS[0]]
     graph = graph.clone()
     graph.edge_weight = torch.arange(graph.num_edges) + 1.0
     graph.edge_attr = torch.arange(2.0 * graph.num_edges).reshape(-1, 2)

@@ -99,11 +99,12 @@ def suspects(
     data = _split(
         tables.load_graph(graph, data_dir=data_dir, normalize=normalize), split, seed
     )
-    with progress_bar(quiet=quiet or json) as bar:
-        detector.fit(data, report=bar.report)
     absent = None
     if missing:
+        # First, because it refuses what the other takes.
         absent = missing_edges(data, device=device, random_state=seed)
+    with progress_bar(quiet=quiet or json) as bar:
+        detector.fit(data, report=bar.report)
     _write_files(graph, data, detector, absent, (export, page, clean))
     if json:
         content = _facts(graph, data, detector, absent, first)
@@ -193,7 +194,7 @@ def _page(
         edges=detector.edges_,
         ends=detector.ends_,
         nodes=detector.nodes_,
-        expected=detector.expected_,
+        expected=detector.expected_ if len(detector.expected_) else None,
         missing=None if absent is None else absent.table,
         missing_ends=None if absent is None else absent.ends,
         facts={
@@ -214,15 +215,16 @@ def _facts(
     absent: "MissingEdges | None",
     first: int,
 ) -> dict[str, Any]:
-    mean, low, high = detector.calibration_.number
+    tells = detector.calibration_.tells
+    number = zip(("mean", "low", "high"), detector.calibration_.number, strict=True)
     return {
         "graph": name,
         "num_nodes": int(graph.num_nodes),
         "num_edges": len(detector.edges_),
         "seed": detector.seed_,
         "rounds": detector.rounds,
-        "expected_wrong": {"mean": mean, "low": low, "high": high},
-        "contamination": detector.contamination_,
+        "expected_wrong": dict(number) if tells else None,
+        "contamination": detector.contamination_ if tells else None,
         "planted_area_under_roc": detector.calibration_.found,
         "expected": detector.expected_.to_dict("records"),
         "sentences": list(detector.sentences_),
@@ -259,14 +261,15 @@ def _print(
 
 def _print_rows(title: str, table: "pandas.DataFrame", first: int) -> None:
     rows = table.head(first)
-    columns = zip(
-        rows["source"], rows["target"], rows["probability"], rows["reason"], strict=True
-    )
+    shares: Any = [None] * len(rows)
+    if "probability" in rows:
+        shares = [f"{share:.2f}" for share in rows["probability"]]
+    columns = zip(rows["source"], rows["target"], shares, rows["reason"], strict=True)
     print_table(
         title,
         (">", ">source", ">target", ">probability", "why"),
         (
-            (rank, source, target, f"{share:.2f}", reason)
+            (rank, source, target, share, reason)
             for rank, (source, target, share, reason) in enumerate(columns, 1)
         ),
     )

@@ -98,7 +98,7 @@ def _outcome(detector: "SuspiciousEdges", false: "NDArray[np.bool_]") -> Detecti
         }
     precision = []
     for first in _FIRST:
-        if first <= len(table):
+        if first <= len(table) and detector.calibration_.tells:
             stated, low, high = detector.calibration_.of_first(first)
             figures = {"stated": stated, "low": low, "high": high}
             figures["true"] = float(false[:first].mean())
@@ -107,7 +107,7 @@ def _outcome(detector: "SuspiciousEdges", false: "NDArray[np.bool_]") -> Detecti
     return {
         "num_edges": len(table),
         "num_false": int(false.sum()),
-        "stated_share": round(detector.contamination_, _DIGITS),
+        "stated_share": round(detector.calibration_.share, _DIGITS),
         "signals": signals,
         "precision": precision,  # type: ignore[typeddict-item]  # as it is written
     }

@@ -36,6 +36,8 @@ _BULK, _MIDDLE = 0.98, 0.5
 _WRONG_IN_BULK, _WRONG_IN_MIDDLE = 0.96, 0.42
 _MOST_WRONG = 0.9
 _STEPS = 200
+# Below this area, and above this share of right edges, nothing is counted.
+_TOLD_APART, _MOST_RIGHT = 0.7, 0.1
 # One and a half standard deviations on either side: nine cases of ten.
 _DEVIATIONS = 1.6
 
@@ -54,6 +56,7 @@ class Calibration:
         low: The same if more of the right edges look like chance than is usual.
         high: If fewer do.
         found: How likely a planted edge scores above a given one: the area under ROC.
+        right: Share of right edges that is taken to score above half of the planted.
     """
 
     share: float
@@ -61,15 +64,30 @@ class Calibration:
     low: Numbers
     high: Numbers
     found: float
+    right: float
 
     @classmethod
     def of(cls, scores: Scores) -> Calibration:
         """Compare the scores of some rounds."""
-        share, probability = _by_rank(scores, 0.0)
-        _, low = _by_rank(scores, _LEVEL_SPREAD)
-        _, high = _by_rank(scores, -_LEVEL_SPREAD)
+        share, level, probability = _by_rank(scores, 0.0)
+        _, _, low = _by_rank(scores, _LEVEL_SPREAD)
+        _, _, high = _by_rank(scores, -_LEVEL_SPREAD)
         area = float(np.mean([_area(*one) for one in scores]))
-        return cls(share, probability, low, high, area)
+        return cls(share, probability, low, high, area, float(ndtr(level)))
+
+    @property
+    def tells(self) -> bool:
+        """Whether wrong edges can be counted at all.
+
+        Not where planted edges are hardly told from given ones, nor where so many right
+        edges score as high as planted ones that no excess could be seen.
+        """
+        return not self.is_hardly_told and self.right <= _MOST_RIGHT
+
+    @property
+    def is_hardly_told(self) -> bool:
+        """Whether planted edges look like given ones."""
+        return self.found < _TOLD_APART
 
     def of_first(self, count: int) -> tuple[float, float, float]:
         """Share of the first edges that is expected to be wrong, and its limits."""
@@ -89,8 +107,8 @@ class Calibration:
         return mean, low, high
 
 
-def _by_rank(scores: Scores, shift: float) -> tuple[float, Numbers]:
-    """Share of wrong edges, and the probability of each rank.
+def _by_rank(scores: Scores, shift: float) -> tuple[float, float, Numbers]:
+    """Share of wrong edges, the level of right ones, and the probability of each rank.
 
     Right edges that look like chance are more by ``shift`` than is usual.
     """
@@ -114,7 +132,7 @@ def _by_rank(scores: Scores, shift: float) -> tuple[float, Numbers]:
     expected = np.minimum(np.maximum(rank - right, 0), count * wrong)
     each = np.diff(expected, prepend=0.0)
     falling = IsotonicRegression(increasing=False).fit_transform(rank, each)
-    return wrong, np.clip(falling, 0, 1)
+    return wrong, level, np.clip(falling, 0, 1)
 
 
 def _above(given: Numbers, planted: Numbers, share: float) -> float:

@@ -66,9 +66,10 @@ class SuspiciousEdges(SklearnEstimator):
     Attributes:
         decision_score_: Of each edge in the order of the user's ``edge_index``,
             ``[edges]``; high is suspicious. A self-loop has the lowest score.
-        probability_: That it is wrong, ``[edges]``.
+        probability_: That it is wrong, ``[edges]``; not a number where the graph does
+            not tell, and then ``edges_`` has no such column.
         label_: 1 for edges that are more likely wrong than right, else 0.
-        contamination_: Share of the edges that is expected to be wrong.
+        contamination_: Share of the edges that is expected to be wrong, likewise.
         edges_: One row for each edge, whatever its directions: the user's ids, score,
             probability, evidence, classes and one sentence of reason, the most
             suspicious first.
@@ -141,7 +142,8 @@ class SuspiciousEdges(SklearnEstimator):
                 f"a graph with {given.num_edges} edges given; expected the one of the "
                 f"fit, which has {len(self.probability_)}."
             )
-        kept, cleaned = self.probability_ < threshold, copy.copy(given)
+        # Not a number is not at least any threshold.
+        kept, cleaned = ~(self.probability_ >= threshold), copy.copy(given)
         for name in ("edge_weight", "edge_attr", "edge_type"):
             if name in given:
                 cleaned[name] = given[name][kept.to(given[name].device)]
@@ -177,12 +179,14 @@ class SuspiciousEdges(SklearnEstimator):
                 evidence["edge_weight"] = np.exp(values["edge_weight"])
         score = np.mean([one for one, _ in scores], axis=0)
         order = np.argsort(-score, kind="stable")
-        probability = np.empty(len(pairs))
-        probability[order] = calibration.probability
+        probability = np.full(len(pairs), np.nan)
+        if calibration.tells:
+            probability[order] = calibration.probability
         each = [one.predicted for one in rounds if one.predicted is not None]
         predicted = np.mean(each, axis=0) if each else None
         self.nodes_ = _node_table(graph, networks, predicted)
-        self.calibration_, self.contamination_ = calibration, calibration.share
+        self.calibration_ = calibration
+        self.contamination_ = calibration.share if calibration.tells else np.nan
         self.decision_score_ = pairs.to_edges(score, float(score.min()))
         self.probability_ = pairs.to_edges(probability, 0.0)
         self.label_ = (self.probability_ >= 0.5).long()
@@ -191,6 +195,8 @@ class SuspiciousEdges(SklearnEstimator):
             graph, pairs, self.nodes_, score, probability, evidence, parts
         ).iloc[order]
         self.edges_.index = pandas.RangeIndex(len(order))
+        if not calibration.tells:
+            self.edges_ = self.edges_.drop(columns="probability")
         self.expected_ = _expected(calibration)
         self.sentences_ = summary(calibration, _told_by(evidence))
 
@@ -338,9 +344,9 @@ def _edge_table(
 def _expected(calibration: Calibration) -> pandas.DataFrame:
     import pandas
 
-    edges = len(calibration.probability)
+    edges = len(calibration.probability) if calibration.tells else 0
     ranks = {rank * 10**power for rank in _RANKS for power in (0, 3)}
-    chosen = sorted(rank for rank in ranks | {edges} if rank <= edges)
+    chosen = sorted(rank for rank in ranks | {edges} if 0 < rank <= edges)
     rows = [(rank, *calibration.of_first(rank)) for rank in chosen]
     return pandas.DataFrame(rows, columns=["first", "precision", "low", "high"])
 

@@ -16,8 +16,6 @@ Words = Callable[[int], str]
 # What added less to a score than this, in log-odds, is no reason.
 _LEAST = 0.05
 _REASONS = 3
-# Below it, planted edges are not told from given ones well enough to say anything.
-_TOLD_APART = 0.7
 _PRECISIONS = (10, 50, 100, 500, 1000)
 
 
@@ -122,11 +120,18 @@ class Reasons:
 def summary(calibration: Calibration, told_by: str) -> tuple[str, ...]:
     """What the list says in all, in sentences, the most important first."""
     edges = len(calibration.probability)
-    if calibration.found < _TOLD_APART:
+    if not calibration.tells:
+        told = f"area under ROC {calibration.found:.2f}"
+        if calibration.is_hardly_told:
+            return (
+                "Edges that were planted at random are hardly told from the given ones "
+                f"({told}): {told_by} says too little of this graph to name wrong edges, "
+                "and the order of the list means little.",
+            )
         return (
-            "Edges that were planted at random are hardly told from the given ones "
-            f"(area under ROC {calibration.found:.2f}): {told_by} says too little of "
-            "this graph to name wrong edges, and the order of the list means little.",
+            "How many edges are wrong cannot be told: too many of the given ones look "
+            f"like planted ones to {told_by} ({told}); the order of the list is all "
+            "there is.",
         )
     mean, low, high = calibration.number
     sure = f"{low:.0f} to {high:.0f}" if round(low) < round(high) else f"{mean:.0f}"
