@@ -9,7 +9,7 @@ a straight line on normal paper, as that of two normal distributions is. What of
 given edges exceeds N is what is wrong. Where right edges have much in common with
 planted ones already in their bulk, N(0.98), they also have in their tail:
 
-    a = max(-2.33, -1.6 + 0.75 Phi^-1(N(0.98))),   b = 0.55.
+    a = max(-2.33, -1.45 + 0.9 Phi^-1(N(0.98))),   b = 0.55.
 
 These numbers are those of right edges of clean citation graphs and of such with false
 edges (docs/suspects.md has the list); nothing about a graph alone could tell them, for
@@ -28,7 +28,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from gsebo.suspects.pairs import Numbers
 
-_LEVEL, _BULK_LEVEL, _BULK_SLOPE, _SLOPE = -2.33, -1.6, 0.75, 0.55
+_LEVEL, _BULK_LEVEL, _BULK_SLOPE, _SLOPE = -2.33, -1.45, 0.9, 0.55
 # How far the level of a graph may be from that, on either side, as a guess.
 _LEVEL_SPREAD = 0.15
 _BULK, _MIDDLE = 0.98, 0.5

@@ -125,8 +125,8 @@ def summary(calibration: Calibration, told_by: str) -> tuple[str, ...]:
         if calibration.is_hardly_told:
             return (
                 "Edges that were planted at random are hardly told from the given ones "
-                f"({told}): {told_by} says too little of this graph to name wrong edges, "
-                "and the order of the list means little.",
+                f"({told}): {told_by} says too little of this graph to name wrong "
+                "edges, and the order of the list means little.",
             )
         return (
             "How many edges are wrong cannot be told: too many of the given ones look "
