@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from gsebo.methods import check_hypergradient as check_hypergradient
     from gsebo.methods import load_model as load_model
     from gsebo.methods import search as search
+    from gsebo.report.page.suspects_page import write_page as write_page
     from gsebo.suspects import SuspiciousEdges as SuspiciousEdges
     from gsebo.suspects import missing_edges as missing_edges
     from gsebo.suspects import suspicious_edges as suspicious_edges

@@ -445,3 +445,21 @@ def test_what_is_no_graph_is_refused() -> None:
 def test_the_package_has_the_names() -> None:
     assert gsebo.SuspiciousEdges is SuspiciousEdges
     assert gsebo.suspicious_edges is suspicious_edges
+
+
+def test_from_a_networkx_graph_to_the_page(
+    few: Found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    graph = networkx.Graph()
+    graph.add_edges_from(few[0].edge_index.T.tolist())
+    found = fitted(graph)
+    gsebo.write_page(found, "suspects.html", graph="friends")
+    page = Path("suspects.html").read_text("utf-8")
+    assert "Suspicious edges of friends" in page and found.sentences_[0] in page
+    with pytest.raises(gsebo.InvalidInput, match="is there already"):
+        gsebo.write_page(found, "suspects.html")
+    gsebo.write_page(found, "suspects.html", graph="friends", overwrite=True)
+    assert Path("suspects.html").read_text("utf-8") == page
+    with pytest.raises(gsebo.InvalidInput, match="no graph was fitted"):
+        gsebo.write_page(SuspiciousEdges(), "other.html")

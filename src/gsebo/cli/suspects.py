@@ -17,7 +17,7 @@ from gsebo.cli.options import (
 )
 from gsebo.cli.output import messages, print_json, print_table, print_text
 from gsebo.data.datasets.registry import require_known_graph
-from gsebo.errors import InvalidInput, escaped
+from gsebo.errors import InvalidInput
 from gsebo.files import check_writable
 
 if TYPE_CHECKING:
@@ -158,7 +158,6 @@ def _write_files(
     paths: tuple[Path | None, Path | None, Path | None],
 ) -> None:
     from gsebo.data import save_npz
-    from gsebo.files import write_atomically
 
     export, page, clean = paths
     if export is not None:
@@ -167,45 +166,15 @@ def _write_files(
         EdgeFile.at(export).write_rows(detector.edges_, detector.ends_, detector.nodes_)
         messages.note(f"The edges are in {export}.")
     if page is not None:
-        from gsebo.report.page.graph_page import graph_page
+        from gsebo.report.page.suspects_page import write_page
 
-        content = graph_page(_page(name, graph, detector, absent))
-        write_atomically(page, content.encode("utf-8"))
+        write_page(detector, page, missing=absent, graph=name, overwrite=True)
         messages.note(f"The page is {page}.")
     if clean is not None:
         kept = detector.clean_graph(graph)
         save_npz(kept, clean, overwrite=True)
         removed = graph.num_edges - kept.num_edges
         messages.note(f"The graph without {removed} of its edges is in {clean}.")
-
-
-def _page(
-    name: str,
-    graph: "Graph",
-    detector: "SuspiciousEdges",
-    absent: "MissingEdges | None",
-) -> Any:
-    from gsebo.report.page.graph_page import GraphPage
-    from gsebo.version import __version__
-
-    return GraphPage(
-        title=f"Suspicious edges of {escaped(Path(name).name)}",
-        sentences=detector.sentences_ + (absent.sentences if absent else ()),
-        edges=detector.edges_,
-        ends=detector.ends_,
-        nodes=detector.nodes_,
-        expected=detector.expected_ if len(detector.expected_) else None,
-        missing=None if absent is None else absent.table,
-        missing_ends=None if absent is None else absent.ends,
-        facts={
-            "graph": escaped(name),
-            "nodes": graph.num_nodes,
-            "edges": len(detector.edges_),
-            "rounds": detector.rounds,
-            "seed": detector.seed_,
-            "gsebo": __version__,
-        },
-    )
 
 
 def _facts(
