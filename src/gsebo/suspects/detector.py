@@ -303,11 +303,13 @@ def _node_table(
 
 
 def _class_names(graph: Graph, classes: Ints) -> Any:
-    """What the user calls some classes; of none there is a text that is not shown."""
-    names = graph.class_names
-    if names is None:
-        return classes.astype(str).astype(object)
-    return np.array(names, dtype=object)[np.clip(classes, 0, len(names) - 1)]
+    """What the user calls some classes: by their numbers where they have no name."""
+    names = graph.class_names or []
+    distinct, place = np.unique(classes, return_inverse=True)
+    words = [
+        names[one] if 0 <= one < len(names) else str(one) for one in distinct.tolist()
+    ]
+    return np.array(words, dtype=object)[place]
 
 
 def _edge_table(
