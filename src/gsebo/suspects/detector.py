@@ -168,15 +168,15 @@ class SuspiciousEdges(SklearnEstimator):
             )
         )
         scores = [(one.given, one.planted) for one in rounds]
-        calibration = Calibration.of(scores)
         if values:
-            rank = np.argsort(np.argsort(-np.mean([one for one, _ in scores], axis=0)))
-            wrong = calibration.probability[rank]
+            # How much each edge looks like planted ones: that there are any wrong ones
+            # at all may not be told yet.
+            wrong = 1 / (1 + np.exp(-np.mean([one for one, _ in scores], axis=0)))
             scores, added = weigh_given_values(values, wrong, scores, self.seed_)
-            calibration = Calibration.of(scores)
             parts |= added
             if "edge_weight" in values:
                 evidence["edge_weight"] = np.exp(values["edge_weight"])
+        calibration = Calibration.of(scores)
         score = np.mean([one for one, _ in scores], axis=0)
         order = np.argsort(-score, kind="stable")
         probability = np.full(len(pairs), np.nan)
