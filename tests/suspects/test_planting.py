@@ -5,7 +5,7 @@ import pytest
 
 from gsebo.errors import InvalidInput
 from gsebo.suspects.pairs import Ints, pair_keys
-from gsebo.suspects.planting import plant
+from gsebo.suspects.rounds import plant
 
 
 def skewed_pairs(size: int = 200, count: int = 600, seed: int = 0) -> Ints:

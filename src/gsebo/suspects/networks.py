@@ -181,11 +181,7 @@ def log_agreement(predicted: Probabilities, pairs: Ints) -> Numbers:
     Networks that are sure of two different classes say more than those that waver, up
     to the point where being surer says nothing more.
     """
-    return np.log(agreement(predicted, pairs) + UNSURE)
-
-
-def agreement(predicted: Probabilities, pairs: Ints) -> Numbers:
-    """How likely both ends of each pair are of one class, by what is predicted."""
     one, other = pairs.T
-    found: Numbers = np.einsum("ij,ij->i", predicted[one], predicted[other])
+    alike = np.einsum("ij,ij->i", predicted[one], predicted[other])
+    found: Numbers = np.log(alike + UNSURE)
     return found
