@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gsebo.attacks.candidates import CandidatePairs, read_budget
+from gsebo.attacks.linear import LinearGCN
 from gsebo.attacks.perturbation import Perturbation, undirected_pairs
 from gsebo.attacks.victim import Victim, victim_of
 from gsebo.data.seeding import seeded_generator
@@ -90,6 +91,19 @@ class Scene:
         if not bool(known.any()):
             return predicted
         return torch.where(known, self.graph.y.cpu().long(), predicted)
+
+    @cached_property
+    def linear(self) -> LinearGCN:
+        """A linear network, taught the labels that are known, or else predictions."""
+        if "x" not in self.graph:
+            raise InvalidInput(
+                "the graph has no x; expected features, for the network that stands "
+                "for the victim."
+            )
+        known = known_labels(self.graph)
+        taught = known if bool(known.any()) else torch.ones_like(known)
+        labels, classes = self.labels, int(self.labels.max()) + 1
+        return LinearGCN.fit(self.graph.x, self.pairs, labels, taught, classes)
 
     def generator(self) -> np.random.Generator:
         """A fresh stream of random numbers, the same whenever it is asked for."""

@@ -46,9 +46,9 @@ class BlockAttack(Attack):
     Args:
         block_size: How many pairs are looked at together, which is what takes memory.
         epochs: Number of steps.
-        loss: What is made large: ``"prob_margin"``, ``"tanh_margin"``, ``"masked"``
+        loss: What is made large: ``"tanh_margin"``, ``"prob_margin"``, ``"masked"``
             (cross-entropy of nodes that are predicted rightly still) or
-            ``"cross_entropy"``.
+            ``"cross_entropy"``; see :mod:`gsebo.attacks.losses`.
         target_class: Class that the attacked nodes are to be put into; by default any
             that is wrong.
         ends: ``"attacked"``: one end of each pair is an attacked node; ``"any"``: any
@@ -57,7 +57,7 @@ class BlockAttack(Attack):
 
     block_size: BlockSize = 100_000
     epochs: Steps = 125
-    loss: LossName = "prob_margin"
+    loss: LossName = "tanh_margin"
     target_class: Count | None = None
     ends: Literal["auto", "attacked", "any"] = "auto"
 
@@ -150,7 +150,7 @@ class PRBCD(BlockAttack):
     def _samples(
         self, best: _Best, budget: int, generator: np.random.Generator
     ) -> list[Tensor]:
-        """Pairs drawn by their shares; what is left of the budget goes to the largest."""
+        """Pairs drawn by their shares; the largest get what is left of the budget."""
         found = []
         for _ in range(self.samples):
             drawn = generator.random(len(best.shares)) < best.shares.numpy()

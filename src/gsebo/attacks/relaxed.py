@@ -99,6 +99,5 @@ class Block:
         found = by_weight.new_zeros(self._size)
         less = -self._given.to(by_weight)[self._edge] * by_weight[self._edge]
         found.index_add_(0, self._owner, less)
-        one, other = by_weight[given:].split(absent)
-        found[self._absent] = one + other
+        found[self._absent] = by_weight[given:].view(2, absent).sum(0)
         return found

@@ -1,0 +1,19 @@
+"""The attacks by name: one line each."""
+
+from typing import TYPE_CHECKING
+
+from gsebo.names import Registry
+
+if TYPE_CHECKING:
+    from gsebo.attacks.base import Attack
+
+ATTACKS: "Registry[type[Attack]]" = Registry(
+    {
+        "random": "gsebo.attacks.heuristics:RandomAttack",
+        "dice": "gsebo.attacks.heuristics:DICE",
+        "prbcd": "gsebo.attacks.prbcd:PRBCD",
+        "grbcd": "gsebo.attacks.prbcd:GRBCD",
+        "nettack": "gsebo.attacks.nettack:Nettack",
+        "metattack": "gsebo.attacks.metattack:Metattack",
+    }
+)
