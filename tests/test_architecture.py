@@ -92,6 +92,15 @@ def test_imports_point_left() -> None:
     assert not {path: wrong for path, wrong in found.items() if wrong}
 
 
+def test_only_those_who_measure_know_attacks() -> None:
+    knowing = {
+        path.relative_to(ROOT).parts[0]
+        for path in FILES
+        if "attacks" in set(imported_parts(path))
+    }
+    assert knowing <= {"attacks", "experiments", "cli", "__init__.py"}
+
+
 def test_the_rule_can_be_broken() -> None:
     found = set(imported_parts(ROOT / "methods" / "base.py"))
     assert {"data", "errors", "training", "methods"} <= found | {"errors"}

@@ -18,9 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gsebo.attacks.candidates import CandidatePairs, read_budget
+from gsebo.attacks.budget import read_budget
+from gsebo.attacks.candidates import CandidatePairs
 from gsebo.attacks.linear import LinearGCN
 from gsebo.attacks.perturbation import Perturbation, undirected_pairs
+from gsebo.attacks.registry import NODE_SETS
 from gsebo.attacks.victim import Victim, victim_of
 from gsebo.data.seeding import seeded_generator
 from gsebo.data.validate import sized, validate
@@ -32,8 +34,6 @@ from gsebo.methods.run import alike_on_any_threads
 
 Nodes = str | Tensor | Sequence[int] | NDArray[Any] | None
 """Numbers of nodes, a mask, or one of ``NODE_SETS``; ``None``: the usual ones."""
-
-NODE_SETS = ("test", "val", "train", "unlabelled", "all")
 
 
 @final

@@ -11,14 +11,11 @@ are the numbers below M (2 N - M - 1) / 2.
 
 from __future__ import annotations
 
-import math
 from typing import final
 
 import numpy as np
 import torch
 from torch import Tensor
-
-from gsebo.errors import InvalidInput
 
 
 @final
@@ -58,20 +55,14 @@ class CandidatePairs:
 
     def pairs(self, numbers: Tensor) -> Tensor:
         """The pairs with these numbers, int64 ``[numbers, 2]``, smaller node first."""
-        size = self.num_nodes
-        # The root of the number of pairs up to a row; rounding may miss it by one.
-        width = 2 * size - 1
-        root = (width * width - 8.0 * numbers.double()).clamp(min=0).sqrt()
-        first = ((width - root) / 2).long().clamp(0, max(size - 2, 0))
-        first = first - (_row_start(first, size) > numbers).long()
-        first = first + (_row_start(first + 1, size) <= numbers).long()
-        second = numbers - _row_start(first, size) + first + 1
+        first = row_of(numbers, self.num_nodes)
+        second = numbers - row_start(first, self.num_nodes) + first + 1
         return torch.stack([self._order[first], self._order[second]], 1).sort(1).values
 
     def numbers(self, pairs: Tensor) -> Tensor:
         """The number of each pair ``[pairs, 2]``, whichever end comes first."""
         first, second = self._place[pairs].sort(1).values.unbind(1)
-        return _row_start(first, self.num_nodes) + second - first - 1
+        return row_start(first, self.num_nodes) + second - first - 1
 
     def contains(self, pairs: Tensor) -> Tensor:
         """Which pairs ``[pairs, 2]`` are among these, bool ``[pairs]``."""
@@ -106,28 +97,19 @@ class CandidatePairs:
         return rank + torch.searchsorted(free_before, rank, right=True)
 
 
-def _row_start(place: Tensor, num_nodes: int) -> Tensor:
-    return place * (2 * num_nodes - place - 1) // 2
+def row_start(first: Tensor, num_nodes: int) -> Tensor:
+    """Number of the first pair of each node of the order."""
+    return first * (2 * num_nodes - first - 1) // 2
 
 
-def read_budget(budget: int | str, total: int, what: str = "edges") -> int:
-    """How many pairs an attack may change: a number, or so many percent of a total.
-
-    A share is rounded, halves up.
-
-    >>> read_budget("5%", 200), read_budget("12.5 %", 4), read_budget("7", 200)
-    (10, 1, 7)
-    """
-    text, number = str(budget).strip(), None
-    if not isinstance(budget, bool | float):
-        try:
-            is_share = text.endswith("%")
-            number = float(text[:-1]) if is_share else int(text)
-        except ValueError:
-            number = None
-    if number is None or not math.isfinite(number) or not 0 <= number <= 2**53:
-        raise InvalidInput(
-            f"budget={budget!r:.60} given; expected a number of pairs, such as 50, or "
-            f"a share of the {what}, such as '5%'."
-        )
-    return math.floor(number * total / 100 + 0.5) if is_share else int(number)
+def row_of(numbers: Tensor, num_nodes: int) -> Tensor:
+    """Place of the first node of the pairs with these numbers."""
+    width = 2 * num_nodes - 1
+    root = (float(width) ** 2 - 8.0 * numbers.double()).clamp(min=0).sqrt()
+    found = ((width - root) / 2).long().clamp(0, num_nodes - 2)
+    # Of numbers above 2^53 the root is rounded, by little.
+    while bool((high := row_start(found, num_nodes) > numbers).any()):
+        found = found - high.long()
+    while bool((low := row_start(found + 1, num_nodes) <= numbers).any()):
+        found = found + low.long()
+    return found

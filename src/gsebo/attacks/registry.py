@@ -1,4 +1,4 @@
-"""The attacks by name: one line each."""
+"""The attacks by name, one line each, and names of the nodes that are attacked."""
 
 from typing import TYPE_CHECKING
 
@@ -17,3 +17,6 @@ ATTACKS: "Registry[type[Attack]]" = Registry(
         "metattack": "gsebo.attacks.metattack:Metattack",
     }
 )
+
+NODE_SETS = ("test", "val", "train", "unlabelled", "all")
+"""Nodes that go by a name; those without a known label are unlabelled."""

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from typer import Argument
 
+from gsebo.attacks.registry import ATTACKS
 from gsebo.bilevel import HYPERGRADIENTS
 from gsebo.cli.options import Json
 from gsebo.cli.output import print_json, print_table
@@ -24,8 +25,8 @@ def list_names(
         str | None,
         Argument(
             metavar="KIND",
-            help="methods, backbones, structures, hypergradients, datasets, presets or "
-            "recipes; all by default.",
+            help="methods, backbones, structures, hypergradients, attacks, datasets, "
+            "presets or recipes; all by default.",
         ),
     ] = None,
     json: Json = False,
@@ -97,6 +98,7 @@ _KINDS: dict[str, Callable[[], Rows]] = {
     "backbones": lambda: _described(BACKBONES, "description", "paper"),
     "structures": lambda: _summaries(STRUCTURES),
     "hypergradients": lambda: _summaries(HYPERGRADIENTS),
+    "attacks": lambda: _summaries(ATTACKS),
     "datasets": _datasets,
     "presets": _presets,
     "recipes": lambda: _described(

@@ -167,6 +167,11 @@ COMMANDS = {
         "Show which edges are suspicious, and which were weakened or strengthened.",
         "inspect model/ --top 5 --export edges.csv",
     ),
+    "attack": CommandInfo(
+        "gsebo.cli.attack:attack",
+        "Change few edges of a graph so that a network goes wrong on it.",
+        "attack cora --kind prbcd --budget 5% --out attacked.npz",
+    ),
     "run": CommandInfo(
         "gsebo.cli.run:run_recipe",
         "Run the trials of a recipe that are not stored yet, and then those of its "
