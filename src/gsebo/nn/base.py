@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, fields
 from itertools import pairwise
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Literal, NamedTuple, cast, get_args, get_origin
 
 import torch
@@ -273,6 +273,16 @@ def require_counts(**options: Any) -> None:
             raise InvalidInput(
                 f"{name} of more than {_MOST[name]} given; expected an integer from 1 "
                 f"to {_MOST[name]}."
+            )
+
+
+def require_numbers(least: float, below: float, **options: Any) -> None:
+    """Each option of a backbone must be a number from ``least`` to under ``below``."""
+    for name, value in options.items():
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if not number or not least <= value < below:
+            raise InvalidInput(
+                f"{name}={value!r} given; expected {least:g} <= {name} < {below:g}."
             )
 
 

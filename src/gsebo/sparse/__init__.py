@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from gsebo.sparse.operators import dropout as dropout
     from gsebo.sparse.operators import edge_softmax as edge_softmax
     from gsebo.sparse.operators import make_features as make_features
+    from gsebo.sparse.operators import normal as normal
     from gsebo.sparse.operators import reference_kernels as reference_kernels
     from gsebo.sparse.operators import row_expand as row_expand
     from gsebo.sparse.operators import row_sum as row_sum

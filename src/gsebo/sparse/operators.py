@@ -385,3 +385,16 @@ def uniform(shape: tuple[int, ...], noise: Noise, site: int, like: Tensor) -> Te
     kernels = kernels_for(like)
     drawn = kernels.uniform(math.prod(shape), bits, noise.keys(site), like)
     return drawn.view(shape)
+
+
+def normal(shape: tuple[int, ...], noise: Noise, site: int, like: Tensor) -> Tensor:
+    """Draw standard normal numbers (Box and Muller), the same on every device.
+
+    It takes two sites: ``site`` and the next.
+
+    >>> normal((2, 3), Noise(0, 1), 4, torch.empty(0)).shape
+    torch.Size([2, 3])
+    """
+    radius = uniform(shape, noise, site, like).log().mul(-2).sqrt()
+    angle = uniform(shape, noise, site + 1, like).mul(2 * math.pi)
+    return radius * angle.cos()

@@ -16,7 +16,6 @@ so only the first sum runs over n² numbers. Its derivative is known: it is comp
 the way, and no n x n matrix is ever held.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, final
@@ -43,7 +42,7 @@ from gsebo.methods.parameters import Rate, ShareBelowOne, SideWidth, Steps
 from gsebo.methods.run import Run, threads_for
 from gsebo.methods.schedule import EpochClassifier, train_on_fixed_structure
 from gsebo.nn.base import Features, glorot
-from gsebo.sparse import Noise, Pattern, SparseFeatures, row_sum, sddmm, spmm, uniform
+from gsebo.sparse import Noise, Pattern, SparseFeatures, normal, row_sum, sddmm, spmm
 
 _SITE = 1000
 _BLOCK = 1 << 20
@@ -225,11 +224,8 @@ class Embedding(NamedTuple):
         """Draw Z; the mean where nothing is random."""
         if self.log_deviation is None:
             return self.mean
-        # Standard normal numbers (Box and Muller), the same on every device.
-        shape, like = tuple(self.mean.shape), self.mean
-        radius = uniform(shape, noise, _SITE, like).log().mul(-2).sqrt()
-        angle = uniform(shape, noise, _SITE + 1, like).mul(2 * math.pi)
-        return self.mean + radius * angle.cos() * self.log_deviation.exp()
+        drawn = normal(tuple(self.mean.shape), noise, _SITE, self.mean)
+        return self.mean + drawn * self.log_deviation.exp()
 
     def divergence(self) -> Tensor:
         """KL divergence from the standard normal, mean over the nodes; 0 without s.

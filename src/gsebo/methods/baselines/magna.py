@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import Annotated, ClassVar, final
 
 import torch
@@ -26,6 +25,7 @@ from gsebo.nn.base import (
     SizedBackbone,
     glorot,
     require_counts,
+    require_numbers,
     strength_at,
 )
 from gsebo.sparse import (
@@ -306,11 +306,7 @@ class MAGNANet(SizedBackbone):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_counts(heads=self.heads, hops=self.hops, top_k=self.top_k)
-        for name in _SHARES:
-            share = getattr(self, name)
-            number = isinstance(share, Real) and not isinstance(share, bool)
-            if not number or not 0 <= share < 1:
-                raise InvalidInput(f"{name}={share!r} given; expected 0 <= {name} < 1.")
+        require_numbers(0, 1, **{name: getattr(self, name) for name in _SHARES})
         if self.hidden_channels % self.heads:
             raise InvalidInput(
                 f"hidden_channels={self.hidden_channels} given with heads={self.heads};"
