@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from gsebo.data.datasets.load import load_data as load_data
     from gsebo.graph import Graph as Graph
     from gsebo.methods import BGCN as BGCN
+    from gsebo.methods import GCNSVD as GCNSVD
     from gsebo.methods import GSEBO as GSEBO
     from gsebo.methods import IDGL as IDGL
     from gsebo.methods import LDS as LDS
     from gsebo.methods import MAGNA as MAGNA
+    from gsebo.methods import RGCN as RGCN
     from gsebo.methods import VGCN as VGCN
     from gsebo.methods import AdaEdge as AdaEdge
     from gsebo.methods import Amortised as Amortised
@@ -37,12 +39,15 @@ if TYPE_CHECKING:
     from gsebo.methods import Frozen as Frozen
     from gsebo.methods import GAugM as GAugM
     from gsebo.methods import GAugO as GAugO
+    from gsebo.methods import GCNJaccard as GCNJaccard
+    from gsebo.methods import GNNGuard as GNNGuard
     from gsebo.methods import MLPControl as MLPControl
     from gsebo.methods import NeuralSparse as NeuralSparse
     from gsebo.methods import ProGNN as ProGNN
     from gsebo.methods import PTDNet as PTDNet
     from gsebo.methods import Retrain as Retrain
     from gsebo.methods import SingleLevel as SingleLevel
+    from gsebo.methods import SoftMedian as SoftMedian
     from gsebo.methods import TrainVal as TrainVal
     from gsebo.methods import Vanilla as Vanilla
     from gsebo.methods import check_hypergradient as check_hypergradient

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from gsebo.methods.controls import SingleLevel as SingleLevel
     from gsebo.methods.controls import TrainVal as TrainVal
     from gsebo.methods.controls import Vanilla as Vanilla
+    from gsebo.methods.defences.gcn_jaccard import GCNJaccard as GCNJaccard
+    from gsebo.methods.defences.gcn_svd import GCNSVD as GCNSVD
+    from gsebo.methods.defences.gnnguard import GNNGuard as GNNGuard
+    from gsebo.methods.defences.rgcn import RGCN as RGCN
+    from gsebo.methods.defences.soft_median import SoftMedian as SoftMedian
     from gsebo.methods.grid_search import SearchResult as SearchResult
     from gsebo.methods.grid_search import search as search
     from gsebo.methods.gsebo import GSEBO as GSEBO

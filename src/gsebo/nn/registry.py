@@ -70,6 +70,21 @@ BACKBONES: dict[str, BackboneInfo] = {
         "attention diffused over several hops",
         "Wang et al., IJCAI 2021",
     ),
+    "rgcn": BackboneInfo(
+        "gsebo.methods.defences.rgcn:RGCNNet",
+        "graph convolutions of Gaussians",
+        "Zhu et al., KDD 2019",
+    ),
+    "gnnguard": BackboneInfo(
+        "gsebo.methods.defences.gnnguard:GNNGuardNet",
+        "graph convolutions by similarity in each layer",
+        "Zhang and Zitnik, NeurIPS 2020",
+    ),
+    "soft-median": BackboneInfo(
+        "gsebo.methods.defences.soft_median:SoftMedianNet",
+        "soft medians of neighbors",
+        "Geisler et al., NeurIPS 2021",
+    ),
     "mlp": BackboneInfo("gsebo.nn.mlp:MLP", "no edges: the control", "-"),
 }
 

@@ -81,6 +81,11 @@ _METHODS = {
     "idgl": "IDGL",
     "lds": "LDS",
     "prognn": "Pro-GNN",
+    "gcn_jaccard": "GCN-Jaccard",
+    "gcn_svd": "GCN-SVD",
+    "rgcn": "RGCN",
+    "gnnguard": "GNNGuard",
+    "soft_median": "Soft-Median",
 }
 _BACKBONES = {
     "gcn": "GCN",
@@ -90,6 +95,9 @@ _BACKBONES = {
     "jk": "JK-Net",
     "jk-sage": "JK-Net (GraphSAGE)",
     "magna": "MAGNA",
+    "rgcn": "RGCN",
+    "gnnguard": "GNNGuard",
+    "soft-median": "Soft-Median",
     "mlp": "MLP",
 }
 _DATASETS = {

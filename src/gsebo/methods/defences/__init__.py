@@ -1,0 +1,1 @@
+"""Defences against attacks on graphs: methods of other papers, and their networks."""
