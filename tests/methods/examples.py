@@ -91,6 +91,7 @@ _CALM: dict[str, dict[str, Any] | None] = {
             "feed_forward_dropout": 0.0,
         }
     },
+    "rgcn": None,  # It draws what its last layer gives for every node.
     # Without outer steps every edge stays certain; and halves are drawn by number.
     "lds": {"outer_lr": 0.0, "stop_on": "val"},
 }

@@ -10,6 +10,9 @@ from torch_geometric.data import Data
 from gsebo.graph import Topology
 from gsebo.graph.topology import canonicalise
 from gsebo.methods.baselines.magna import MAGNANet
+from gsebo.methods.defences.gnnguard import GNNGuardNet
+from gsebo.methods.defences.rgcn import RGCNNet
+from gsebo.methods.defences.soft_median import SoftMedianNet
 from gsebo.nn.base import Backbone, Features
 from gsebo.nn.gat import GAT
 from gsebo.nn.gcn import GCN
@@ -83,6 +86,10 @@ NATIVE: dict[str, Callable[[], Backbone]] = {
     "jk lstm": lambda: JKNet(*SIZES, mode="lstm"),
     "jk sage": lambda: JKNet(*SIZES, convolution="sage", mode="max"),
     "magna": lambda: MAGNANet(*SIZES, dropout=0.5, heads=2, hops=3, top_k=2),
+    "rgcn": lambda: RGCNNet(*SIZES),
+    "gnnguard": lambda: GNNGuardNet(*SIZES),
+    "gnnguard with memory": lambda: GNNGuardNet(*SIZES, threshold=0, memory=True),
+    "soft median": lambda: SoftMedianNet(*SIZES),
     "mlp": lambda: MLP(*SIZES),
 }
 
