@@ -276,7 +276,7 @@ def require_counts(**options: Any) -> None:
             )
 
 
-def require_numbers(least: float, below: float, **options: Any) -> None:
+def require_between(least: float, below: float, **options: Any) -> None:
     """Each option of a backbone must be a number from ``least`` to under ``below``."""
     for name, value in options.items():
         number = isinstance(value, Real) and not isinstance(value, bool)

@@ -24,8 +24,8 @@ from gsebo.nn.base import (
     LayerStrengths,
     SizedBackbone,
     glorot,
+    require_between,
     require_counts,
-    require_numbers,
     strength_at,
 )
 from gsebo.sparse import (
@@ -306,7 +306,7 @@ class MAGNANet(SizedBackbone):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_counts(heads=self.heads, hops=self.hops, top_k=self.top_k)
-        require_numbers(0, 1, **{name: getattr(self, name) for name in _SHARES})
+        require_between(0, 1, **{name: getattr(self, name) for name in _SHARES})
         if self.hidden_channels % self.heads:
             raise InvalidInput(
                 f"hidden_channels={self.hidden_channels} given with heads={self.heads};"

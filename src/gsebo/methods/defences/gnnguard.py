@@ -15,7 +15,7 @@ from gsebo.nn.base import (
     Features,
     LayerStrengths,
     SizedBackbone,
-    require_numbers,
+    require_between,
     strength_at,
 )
 from gsebo.nn.gcn import GCNLayer
@@ -80,7 +80,7 @@ class GNNGuardNet(SizedBackbone):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_numbers(0, 1, threshold=self.threshold)
+        require_between(0, 1, threshold=self.threshold)
         self.layers = nn.ModuleList(GCNLayer(*size) for size in self.sizes())
         # Of a layer alone there is nothing to remember.
         remembers = self.memory and self.num_layers > 1

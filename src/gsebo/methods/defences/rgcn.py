@@ -16,7 +16,7 @@ from gsebo.nn.base import (
     LayerStrengths,
     SizedBackbone,
     glorot,
-    require_numbers,
+    require_between,
     strength_at,
 )
 from gsebo.sparse import Noise, Pattern, dropout, normal, spmm
@@ -103,7 +103,7 @@ class RGCNNet(SizedBackbone):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_numbers(0, 1e6, distrust=self.distrust)
+        require_between(0, 1e6, distrust=self.distrust)
         self.layers = nn.ModuleList(
             GaussianLayer(*size, self.dropout) for size in self.sizes()
         )

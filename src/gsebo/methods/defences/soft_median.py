@@ -18,7 +18,7 @@ from gsebo.nn.base import (
     Layer,
     LayeredBackbone,
     glorot,
-    require_numbers,
+    require_between,
 )
 from gsebo.sparse import Noise, Pattern, row_expand, row_sum, spmm
 
@@ -135,7 +135,7 @@ class SoftMedianNet(LayeredBackbone):
     def layer(
         self, number: int, in_channels: int, out_channels: int
     ) -> SoftMedianLayer:
-        require_numbers(1e-6, 1e6, temperature=self.temperature)
+        require_between(1e-6, 1e6, temperature=self.temperature)
         return SoftMedianLayer(in_channels, out_channels, self.temperature)
 
 
