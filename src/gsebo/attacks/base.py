@@ -69,8 +69,10 @@ class Scene:
         """Distinct edges and their weights, as :meth:`Victim.logits` takes them."""
         graph = canonicalise(self.graph)
         edges, weight = graph.edge_index.cpu(), graph.weight
-        weight = torch.ones(graph.num_edges) if weight is None else weight.cpu()
-        return edges, weight
+        # Some methods leave weights alone.
+        if weight is None or not getattr(self.given_victim, "uses_edge_weight", True):
+            return edges, torch.ones(graph.num_edges)
+        return edges, weight.cpu()
 
     @cached_property
     def known(self) -> Tensor:

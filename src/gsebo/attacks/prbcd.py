@@ -12,6 +12,9 @@ block whose gradients are largest, and changes them for good.
 
 The network is not trained again on the way: this is evasion. To poison one, apply what
 comes out and fit.
+
+Other than there, the length of a step is relative to the largest derivatives: theirs
+suits large graphs, and on small ones throws shares back and forth.
 """
 
 from __future__ import annotations
@@ -93,13 +96,13 @@ class PRBCD(BlockAttack):
     Args:
         resampling_epochs: Steps after which pairs without a share are drawn anew; from
             then on steps become shorter.
-        lr: Length of a step, times budget / nodes.
+        lr: How far the shares of the best pairs, as many as the budget, go in a step.
         samples: How many times whole pairs are drawn by their shares in the end; the
             best is kept.
     """
 
     resampling_epochs: StepsOrZero = 100
-    lr: Positive = 1000.0
+    lr: Positive = 0.2
     samples: StepsOrZero = 20
 
     def _flips(self, scene: Scene, nodes: Tensor, budget: int) -> Perturbation:
@@ -113,8 +116,8 @@ class PRBCD(BlockAttack):
         for epoch in range(self.epochs):
             gradient = graph.gradient(block, shares, objective).cpu().float()
             late = max(0, epoch - self.resampling_epochs)
-            step = self.lr * budget / scene.graph.num_nodes / (late + 1) ** 0.5
-            shares = project(shares + step * gradient, budget)
+            step = self.lr * gradient / _scale(gradient, budget) / (late + 1) ** 0.5
+            shares = project(shares + step, budget)
             chosen = numbers[largest(shares, budget)]
             found = graph.value(candidates.pairs(chosen), objective)
             best.offer(found, chosen, numbers, shares)
@@ -195,6 +198,16 @@ class GRBCD(BlockAttack):
             more = budget * (epoch + 1) // steps - len(chosen)
             chosen = torch.cat([chosen, fresh[largest(gradient, more)]])
         return Perturbation.of_flips(candidates.pairs(chosen), scene.graph)
+
+
+def _scale(gradient: Tensor, budget: int) -> float:
+    """Mean of the largest derivatives, as many as a budget has pairs.
+
+    Derivatives become smaller with the number of attacked nodes and with degrees. In
+    units of this, one length of steps suits graphs of all sizes.
+    """
+    top = gradient.clamp(min=0).topk(min(budget, len(gradient))).values
+    return max(float(top.mean()), torch.finfo(gradient.dtype).tiny)
 
 
 def largest(values: Tensor, count: int) -> Tensor:

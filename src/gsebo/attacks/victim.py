@@ -181,8 +181,10 @@ class NetworkVictim:
             strengths = torch.where(layout.entry >= 0, stored * factor, strengths)
             found = backbone(self._features, layout.pattern, strengths, None)
             return found
-        now = ratio.new_zeros(self._fitted.num_edges + 1)
-        now = now.index_add(0, layout.entry[: len(ratio)], ratio)[:-1]
+        # What is left of each edge of the fit; what is new to it goes to a last place.
+        number, place = self._fitted.num_edges, layout.entry[: len(ratio)]
+        place = torch.where(place < 0, number, place)
+        now = ratio.new_zeros(number + 1).index_add(0, place, ratio)[:-1]
         found = torch.stack(
             [
                 self._of_member(member, layout, strengths, now)
