@@ -13,8 +13,8 @@ from gsebo.suspects.pairs import (
     NodeFeatures,
     Numbers,
     Pairs,
-    both_directions,
-    pair_keys,
+    edges_of_ends,
+    keys_of_ends,
 )
 
 NODES = 8
@@ -63,10 +63,10 @@ def test_both_directions_are_one_pair(edges: list[tuple[int, int]]) -> None:
 
 def test_a_key_is_that_of_no_other_pair() -> None:
     every = np.array([(one, other) for one in range(NODES) for other in range(one)])
-    keys = pair_keys(every, NODES)
+    keys = keys_of_ends(every, NODES)
     assert len(set(keys.tolist())) == len(every)
-    assert (keys == pair_keys(every[:, ::-1], NODES)).all()
-    both = both_directions(every)
+    assert (keys == keys_of_ends(every[:, ::-1], NODES)).all()
+    both = edges_of_ends(every)
     assert both.shape == (2, 2 * len(every))
     assert set(map(tuple, both.T.tolist())) == {
         (one, other) for one in range(NODES) for other in range(NODES) if one != other

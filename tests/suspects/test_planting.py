@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gsebo.errors import InvalidInput
-from gsebo.suspects.pairs import Ints, pair_keys
+from gsebo.suspects.pairs import Ints, keys_of_ends
 from gsebo.suspects.rounds import plant
 
 
@@ -14,7 +14,7 @@ def skewed_pairs(size: int = 200, count: int = 600, seed: int = 0) -> Ints:
     weights = 1 / np.arange(1, size + 1) ** 0.7
     drawn = rng.choice(size, (8 * count, 2), p=weights / weights.sum())
     drawn = drawn[drawn[:, 0] != drawn[:, 1]]
-    _, first = np.unique(pair_keys(drawn, size), return_index=True)
+    _, first = np.unique(keys_of_ends(drawn, size), return_index=True)
     return drawn[np.sort(first)[:count]]
 
 
@@ -26,9 +26,9 @@ def test_what_is_planted_is_new(seed: int, by_class: bool) -> None:
     found = plant(pairs, 200, 300, np.random.default_rng(seed), classes)
     assert found.shape == (300, 2)
     assert (found[:, 0] < found[:, 1]).all()
-    keys = pair_keys(found, 200)
+    keys = keys_of_ends(found, 200)
     assert len(np.unique(keys)) == 300
-    assert not np.isin(keys, pair_keys(pairs, 200)).any()
+    assert not np.isin(keys, keys_of_ends(pairs, 200)).any()
     if classes is not None:
         assert (classes[found[:, 0]] != classes[found[:, 1]]).all()
 

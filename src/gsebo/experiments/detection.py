@@ -52,7 +52,7 @@ def detect(trial: Trial, device: str, data_dir: Path | None) -> Result:
     )
     from gsebo.methods.fitting import resolve_device
     from gsebo.suspects.detector import SuspiciousEdges
-    from gsebo.suspects.pairs import Pairs, pair_keys
+    from gsebo.suspects.pairs import Pairs, keys_of_ends
 
     detector = SuspiciousEdges(device=device, random_state=trial.seed)
     detector.set_params(**trial.parameters)
@@ -61,8 +61,8 @@ def detect(trial: Trial, device: str, data_dir: Path | None) -> Result:
     clean = trial_graph(replace(trial, dataset=before, noise=0), data_dir)
     seconds = timed_fit(detector, graph)
     size = graph.num_nodes
-    known = pair_keys(Pairs.of(clean).ends, size)
-    false = ~np.isin(pair_keys(detector.ends_.T, size), known)
+    known = keys_of_ends(Pairs.of(clean).ends, size)
+    false = ~np.isin(keys_of_ends(detector.ends_.T, size), known)
     parameters = detector.get_params(deep=False)
     for name in ("device", "random_state"):
         del parameters[name]

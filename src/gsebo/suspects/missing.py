@@ -32,8 +32,8 @@ from gsebo.suspects.pairs import (
     NodeFeatures,
     Numbers,
     Pairs,
-    both_directions,
-    pair_keys,
+    edges_of_ends,
+    keys_of_ends,
 )
 from gsebo.suspects.reasons import shown_evidence
 from gsebo.suspects.scoring import MonotoneLogistic, crossed_scores
@@ -112,7 +112,7 @@ class _Search:
         seen, hidden = self._pairs[~is_hidden], self._pairs[is_hidden]
         pairs, evidence = self._candidates(seen)
         size = self._graph.num_nodes
-        edge = np.isin(pair_keys(pairs, size), pair_keys(hidden, size))
+        edge = np.isin(keys_of_ends(pairs, size), keys_of_ends(hidden, size))
         # Whoever judges some of them learns from the others, of either kind.
         if not 2 <= edge.sum() <= len(edge) - 2:
             raise InvalidInput(
@@ -170,8 +170,8 @@ class _Search:
         found = [_near(joined.adjacency)]
         if self._features is not None:
             found.append(self._alike(pairs))
-        keys = np.unique(pair_keys(np.concatenate(found), size))
-        keys = keys[~np.isin(keys, pair_keys(pairs, size))]
+        keys = np.unique(keys_of_ends(np.concatenate(found), size))
+        keys = keys[~np.isin(keys, keys_of_ends(pairs, size))]
         chosen = np.stack([keys // size, keys % size], axis=1)
         evidence = joined.evidence(chosen, joined=False)
         if self._networks.has_labels:
@@ -186,7 +186,7 @@ class _Search:
     def _alike(self, pairs: Ints) -> Ints:
         """Pairs with the most similar features."""
         size = self._graph.num_nodes
-        graph = Graph(edge_index=both_directions(pairs), num_nodes=size)
+        graph = Graph(edge_index=edges_of_ends(pairs), num_nodes=size)
         features = make_features(self._graph.x, torch.float32, "cpu")
         found = candidate_edges(features, _ALIKE, canonicalise(graph))
         nodes: Ints = found.numpy().T

@@ -22,7 +22,7 @@ from gsebo.errors import InputWarning
 from gsebo.graph.graph import Graph
 from gsebo.methods.amortised import Amortised
 from gsebo.methods.controls import TrainVal
-from gsebo.suspects.pairs import Ints, Numbers, both_directions, pair_keys
+from gsebo.suspects.pairs import Ints, Numbers, edges_of_ends, keys_of_ends
 
 Probabilities = NDArray[np.float64]
 
@@ -117,8 +117,8 @@ class GraphNetworks:
         _fit(method, self._joined(pairs, weights))
         graph, scorer = method.model_.held[0], method.model_.scorer
         assert scorer is not None and scorer.weights is not None
-        found = pair_keys(graph.edge_index.cpu().numpy().T, graph.num_nodes)
-        wanted = pair_keys(pairs, graph.num_nodes)
+        found = keys_of_ends(graph.edge_index.cpu().numpy().T, graph.num_nodes)
+        wanted = keys_of_ends(pairs, graph.num_nodes)
         order = np.argsort(wanted)
         place = order[np.searchsorted(wanted[order], found)]
         total = np.bincount(place, scorer.weights.double().cpu().numpy(), len(pairs))
@@ -126,7 +126,7 @@ class GraphNetworks:
 
     def _joined(self, pairs: Ints, weights: Numbers | None) -> Graph:
         graph = copy.copy(self._graph)
-        graph.edge_index = both_directions(pairs)
+        graph.edge_index = edges_of_ends(pairs)
         if weights is not None:
             graph.edge_weight = torch.from_numpy(np.tile(weights, 2)).float()
         return graph

@@ -65,7 +65,7 @@ class Pairs:
         size = graph.num_nodes
         edges = graph.edge_index.cpu().numpy().astype(np.int64)
         joins = edges[0] != edges[1]
-        keys = pair_keys(edges.T[joins], size)
+        keys = keys_of_ends(edges.T[joins], size)
         _, first, place = np.unique(keys, return_index=True, return_inverse=True)
         order = np.argsort(first)
         rank = np.empty_like(order)
@@ -86,14 +86,14 @@ class Pairs:
         return torch.from_numpy(found)
 
 
-def pair_keys(pairs: Ints, num_nodes: int) -> Ints:
+def keys_of_ends(pairs: Ints, num_nodes: int) -> Ints:
     """A number for each pair that is the same in both directions."""
     ends = np.sort(pairs, axis=1)
     keys: Ints = ends[:, 0] * num_nodes + ends[:, 1]
     return keys
 
 
-def both_directions(pairs: Ints) -> Tensor:
+def edges_of_ends(pairs: Ints) -> Tensor:
     """Pairs as an undirected ``edge_index``, int64 ``[2, 2 * pairs]``."""
     return torch.from_numpy(np.concatenate([pairs, pairs[:, ::-1]]).T.copy())
 
@@ -146,7 +146,7 @@ class JoinedPairs:
 
     def _structure(self, pairs: Ints) -> dict[str, Numbers]:
         # Of the types that the kernel is compiled for elsewhere.
-        source, target = both_directions(self.pairs)
+        source, target = edges_of_ends(self.pairs)
         indptr, columns, _ = Pattern.from_positions(
             target, source, self.num_nodes
         ).arrays

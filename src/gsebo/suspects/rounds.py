@@ -20,7 +20,7 @@ from gsebo.suspects.pairs import (
     JoinedPairs,
     NodeFeatures,
     Numbers,
-    pair_keys,
+    keys_of_ends,
 )
 from gsebo.suspects.scoring import crossed_scores
 
@@ -54,7 +54,7 @@ def plant(
     Raises:
         InvalidInput: The graph is so dense that there are not enough such pairs.
     """
-    taken = pair_keys(pairs, num_nodes)
+    taken = keys_of_ends(pairs, num_nodes)
     ends, found = pairs.ravel(), np.empty((0, 2), np.int64)
     for _ in range(_PATIENCE):
         drawn = np.stack([rng.choice(ends, 2 * count), rng.choice(ends, 2 * count)], 1)
@@ -62,7 +62,7 @@ def plant(
         if apart is not None:
             fits &= apart[drawn[:, 0]] != apart[drawn[:, 1]]
         drawn = np.sort(drawn[fits], axis=1)
-        keys = pair_keys(drawn, num_nodes)
+        keys = keys_of_ends(drawn, num_nodes)
         _, first = np.unique(keys, return_index=True)
         new = first[~np.isin(keys[first], taken)]
         # In the order of the draw: np.unique has sorted them by their nodes.
