@@ -17,7 +17,7 @@ from attacks.graphs import (
 )
 from gsebo import Graph, InvalidInput
 from gsebo.attacks import DICE, GRBCD, PRBCD, Attack, Nettack, RandomAttack
-from gsebo.attacks.base import Scene, attacked_nodes, known_labels
+from gsebo.attacks.base import Scene, attacked_nodes, known_nodes
 from gsebo.attacks.perturbation import undirected_pairs
 
 QUICK: dict[str, Any] = {"block_size": 2000, "epochs": 20}
@@ -152,11 +152,11 @@ def test_what_an_attacker_takes_for_classes() -> None:
     assert torch.equal(labels[taught], graph.y[taught])
     assert torch.equal(labels[~taught], fitted().predict(graph)[~taught])
     assert torch.equal(Scene(graph, victim(), True, 0).labels, graph.y)
-    assert torch.equal(known_labels(graph), taught)
+    assert torch.equal(known_nodes(graph), taught)
     bare = Graph(graph.x, graph.edge_index)
-    assert not bool(known_labels(bare).any())
+    assert not bool(known_nodes(bare).any())
     with pytest.raises(InvalidInput, match="knows_labels=True given"):
-        known_labels(bare, every=True)
+        known_nodes(bare, every=True)
 
 
 def test_attacked_nodes() -> None:

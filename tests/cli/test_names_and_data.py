@@ -12,6 +12,7 @@ KINDS = [
     "backbones",
     "structures",
     "hypergradients",
+    "attacks",
     "datasets",
     "presets",
     "recipes",

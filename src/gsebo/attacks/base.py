@@ -77,7 +77,7 @@ class Scene:
     @cached_property
     def known(self) -> Tensor:
         """Nodes whose labels the attacker knows, bool ``[nodes]``."""
-        return known_labels(self.graph, every=self.knows_labels)
+        return known_nodes(self.graph, every=self.knows_labels)
 
     @cached_property
     def labels(self) -> Tensor:
@@ -102,7 +102,7 @@ class Scene:
                 "the graph has no x; expected features, for the network that stands "
                 "for the victim."
             )
-        known = known_labels(self.graph)
+        known = known_nodes(self.graph)
         taught = known if bool(known.any()) else torch.ones_like(known)
         labels, classes = self.labels, int(self.labels.max()) + 1
         return LinearGCN.fit(self.graph.x, self.pairs, labels, taught, classes)
@@ -238,7 +238,7 @@ class Attack(ABC):
         return found
 
 
-def known_labels(graph: Graph, *, every: bool = False) -> Tensor:
+def known_nodes(graph: Graph, *, every: bool = False) -> Tensor:
     """Nodes whose labels an attacker knows, bool ``[nodes]``.
 
     Those of training and validation nodes; all where a graph has no masks.
@@ -297,7 +297,7 @@ def _named_nodes(graph: Graph, name: str) -> Tensor:
     if name == "all":
         return torch.ones(graph.num_nodes, dtype=torch.bool)
     if name == "unlabelled":
-        return ~known_labels(graph)
+        return ~known_nodes(graph)
     if f"{name}_mask" not in graph:
         raise InvalidInput(
             f"nodes={name!r} given for a graph without {name}_mask; expected one, or "

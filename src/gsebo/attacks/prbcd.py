@@ -118,7 +118,7 @@ class PRBCD(BlockAttack):
             late = max(0, epoch - self.resampling_epochs)
             step = self.lr * gradient / _scale(gradient, budget) / (late + 1) ** 0.5
             shares = project(shares + step, budget)
-            chosen = numbers[largest(shares, budget)]
+            chosen = numbers[best_places(shares, budget)]
             found = graph.value(candidates.pairs(chosen), objective)
             best.offer(found, chosen, numbers, shares)
             if epoch + 1 < self.resampling_epochs:
@@ -142,7 +142,7 @@ class PRBCD(BlockAttack):
         generator: np.random.Generator,
     ) -> tuple[Tensor, Tensor]:
         """A block with the pairs that have a share, at most half of it, and others."""
-        kept = largest(shares, max(self.block_size // 2, 1))
+        kept = best_places(shares, max(self.block_size // 2, 1))
         kept_numbers = numbers[kept]
         fresh = candidates.draw(
             self.block_size - len(kept), generator, without=kept_numbers
@@ -158,7 +158,7 @@ class PRBCD(BlockAttack):
         for _ in range(self.samples):
             drawn = generator.random(len(best.shares)) < best.shares.numpy()
             rank = torch.from_numpy(drawn).float() + best.shares
-            found.append(best.numbers[largest(rank, budget)])
+            found.append(best.numbers[best_places(rank, budget)])
         return found
 
 
@@ -196,7 +196,7 @@ class GRBCD(BlockAttack):
             shares = torch.cat([torch.ones(len(chosen)), torch.zeros(len(fresh))])
             gradient = graph.gradient(block, shares, objective).cpu()[len(chosen) :]
             more = budget * (epoch + 1) // steps - len(chosen)
-            chosen = torch.cat([chosen, fresh[largest(gradient, more)]])
+            chosen = torch.cat([chosen, fresh[best_places(gradient, more)]])
         return Perturbation.of_flips(candidates.pairs(chosen), scene.graph)
 
 
@@ -210,7 +210,7 @@ def _scale(gradient: Tensor, budget: int) -> float:
     return max(float(top.mean()), torch.finfo(gradient.dtype).tiny)
 
 
-def largest(values: Tensor, count: int) -> Tensor:
+def best_places(values: Tensor, count: int) -> Tensor:
     """Places of the largest values that are positive, at most ``count`` of them."""
     places = values.topk(min(count, len(values))).indices
     return places[values[places] > 0]
@@ -222,8 +222,8 @@ def project(values: Tensor, budget: int) -> Tensor:
     They are ``clamp(values - m, 0, 1)`` with the least m >= 0 for which they are within
     the budget, which bisection finds.
 
-    >>> project(torch.tensor([2.0, 0.5, -1.0]), 1)
-    tensor([1., 0., 0.])
+    >>> project(torch.tensor([0.9, 0.6, -1.0]), 1)
+    tensor([0.6500, 0.3500, 0.0000])
     """
     if float(values.clamp(0, 1).sum()) <= budget:
         return values.clamp(0, 1)

@@ -248,7 +248,7 @@ class _Done(NamedTuple):
         import torch
 
         from gsebo.attacks import Perturbation
-        from gsebo.attacks.base import attacked_nodes, known_labels
+        from gsebo.attacks.base import attacked_nodes, known_nodes
 
         nodes = attacked_nodes(graph, targets)
         network = victim.fitted(graph)
@@ -270,7 +270,7 @@ class _Done(NamedTuple):
         if network is not None:
             labels = network.predict(graph)
             if "y" in graph:
-                known = known_labels(graph, every=attacker.knows_labels)
+                known = known_nodes(graph, every=attacker.knows_labels)
                 labels = torch.where(known, network.labels_of(graph), labels)
         return cls(whole, each, nodes, labels, seconds)
 
