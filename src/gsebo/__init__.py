@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from gsebo.methods import GAugO as GAugO
     from gsebo.methods import GCNJaccard as GCNJaccard
     from gsebo.methods import GNNGuard as GNNGuard
+    from gsebo.methods import Inoculated as Inoculated
     from gsebo.methods import MLPControl as MLPControl
     from gsebo.methods import NeuralSparse as NeuralSparse
     from gsebo.methods import ProGNN as ProGNN

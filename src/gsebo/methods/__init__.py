@@ -6,6 +6,7 @@ from gsebo.names import make_lazy
 
 if TYPE_CHECKING:
     from gsebo.methods.amortised import Amortised as Amortised
+    from gsebo.methods.amortised import Inoculated as Inoculated
     from gsebo.methods.auto.auto import Auto as Auto
     from gsebo.methods.base import GraphClassifier as GraphClassifier
     from gsebo.methods.baselines.adaedge import AdaEdge as AdaEdge

@@ -1,4 +1,7 @@
-"""Amortised strengths: one learned function scores all edges, also new ones."""
+"""Amortised strengths: one learned function scores all edges, also new ones.
+
+Inoculated ones were judged on graphs with false edges, too.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,6 +58,7 @@ from gsebo.model.fitted import FittedModel, graph_checksum
 from gsebo.model.scorer import Scorer
 from gsebo.structure import AmortisedStrength
 from gsebo.structure.candidates import candidate_edges
+from gsebo.structure.shift import Shift
 from gsebo.training import Networks, Progress, train_structure
 from gsebo.training.outer_step import OptimizerStep, OuterStep
 
@@ -82,17 +86,9 @@ def with_candidates(
     return ground, ~torch.isin(keys, known).to(prepared.device)
 
 
-@final
 @dataclass(kw_only=True, eq=False, repr=False)
-class Amortised(GraphClassifier):
-    """Edge strengths by one function of both ends, learned through training.
-
-    What is known of an edge (how alike its nodes are, their degrees and common
-    neighbors, how far predictions agree) is turned into its weight by a small network,
-    whose parameters follow the same hypergradient as :class:`~gsebo.GSEBO`'s strengths.
-    What each edge has of its own beside it is shrunk, and every labelled node is judged
-    by a network that never saw it. At the end fresh weights are trained on all of them,
-    on the learned graph.
+class AmortisedClassifier(GraphClassifier):
+    """What all methods share that learn one function of the ends of an edge.
 
     The network, and how its weights are trained, is said by the parameters of every
     method: see :class:`~gsebo.methods.GraphClassifier`.
@@ -121,20 +117,12 @@ class Amortised(GraphClassifier):
         residual: A number of its own for every edge, beside the function.
         shrinkage: Share of those numbers taken off after each outer step.
         scorer_decay: The same for the weights of the function.
-        candidates: So many nearest neighbors by features become edges that start near
-            zero.
         direct_term: Include ∂F/∂φ at fixed weights.
         hypergradient: ``"reverse"``, ``"unrolled"``, ``"truncated"``, ``"implicit"``,
             ``"first_order"``, or an engine.
         refit: Train fresh weights on all labelled nodes at the end.
         refit_epochs: For so many passes over the labelled nodes; on batches, of 10
             steps at most.
-        batch_size: Train on batches of the graph, so large: nodes drawn around for
-            neighbors, nodes in all for clusters. ``None``: on the whole graph.
-        sampler: ``"neighbor"``, ``"cluster"``, or a sampler.
-        batches_per_step: How many batches make one step; processes share them.
-        shard_strengths: Give each of several processes what a share of the edges has of
-            its own instead of all of it.
     """
 
     uses_edge_attr: ClassVar[bool] = True
@@ -154,23 +142,15 @@ class Amortised(GraphClassifier):
     residual: bool = True
     shrinkage: ShareBelowOne = 0.02
     scorer_decay: ShareBelowOne = 0.0
-    candidates: CountOrZero = 0
     direct_term: bool = True
     hypergradient: HypergradientName | Hypergradient = "reverse"
     refit: bool = True
     refit_epochs: Steps = 400
-    batch_size: Count | None = None
-    sampler: SamplerName | Sampler = "neighbor"
-    batches_per_step: Samples = 1
-    shard_strengths: bool = False
 
     def remembered_steps(self) -> int:
         """Training steps whose gradients are kept until they are walked back."""
         engine = make_hypergradient(self.hypergradient, direct_term=self.direct_term)
         return engine.remembered_steps(self.inner_steps)
-
-    def _check_parameters(self) -> None:
-        check_batches(self, candidates=(self.candidates, 0), refit=(self.refit, True))
 
     def make_structure(self) -> AmortisedStrength:
         """The function that scores edges, before it is laid over a graph."""
@@ -191,6 +171,83 @@ class Amortised(GraphClassifier):
     def networks(self) -> list[NetworkChoices]:
         """The network, and the one that knows features alone."""
         return [self.network(), self.features_network()]
+
+    def learn(
+        self, problem: Networks, run: Run, stop_nodes: Tensor, group: Group | None
+    ) -> Progress:
+        """Learn the function, wherever the losses come from."""
+        rounds = -(-self.max_outer_steps // problem.num_networks)
+        settings = loop_settings(
+            run,
+            stop_nodes,
+            max_steps=rounds,
+            patience=rounds,
+            select_by="last",
+            group=group,
+        )
+        (progress,) = train_structure(
+            [problem],
+            make_hypergradient(self.hypergradient, direct_term=self.direct_term),
+            make_optimizer(self.inner_optimizer, self.inner_lr),
+            self.make_outer_step(),
+            inner_steps=self.inner_steps,
+            settings=[settings],
+            judged="after",
+        )
+        return progress
+
+    def make_outer_step(self) -> OuterStep:
+        """Return what moves the function."""
+        return OptimizerStep(make_optimizer(self.outer_optimizer, self.outer_lr))
+
+    def _outcome(
+        self,
+        given: PreparedGraph,
+        prepared: PreparedGraph,
+        candidate: Tensor | None,
+        fit: AmortisedFit,
+    ) -> Outcome:
+        """Run a fit, and lay what it learned with candidates over the given graph."""
+        with threads_for(fit.work):
+            learned = fit.learn()
+            if self.refit:
+                outcome = refitted_outcome(prepared, candidate, fit, learned)
+            else:
+                outcome = outcome_of_networks(prepared, fit, learned)
+        return outcome if candidate is None else over_given_graph(given, outcome)
+
+
+@final
+@dataclass(kw_only=True, eq=False, repr=False)
+class Amortised(AmortisedClassifier):
+    """Edge strengths by one function of both ends, learned through training.
+
+    What is known of an edge (how alike its nodes are, their degrees and common
+    neighbors, how far predictions agree) is turned into its weight by a small network,
+    whose parameters follow the same hypergradient as :class:`~gsebo.GSEBO`'s strengths.
+    What each edge has of its own beside it is shrunk, and every labelled node is judged
+    by a network that never saw it. At the end fresh weights are trained on all of them,
+    on the learned graph.
+
+    Args:
+        candidates: So many nearest neighbors by features become edges that start near
+            zero.
+        batch_size: Train on batches of the graph, so large: nodes drawn around for
+            neighbors, nodes in all for clusters. ``None``: on the whole graph.
+        sampler: ``"neighbor"``, ``"cluster"``, or a sampler.
+        batches_per_step: How many batches make one step; processes share them.
+        shard_strengths: Give each of several processes what a share of the edges has of
+            its own instead of all of it.
+    """
+
+    candidates: CountOrZero = 0
+    batch_size: Count | None = None
+    sampler: SamplerName | Sampler = "neighbor"
+    batches_per_step: Samples = 1
+    shard_strengths: bool = False
+
+    def _check_parameters(self) -> None:
+        check_batches(self, candidates=(self.candidates, 0), refit=(self.refit, True))
 
     def train_on_folder(self, folder: GraphFolder, run: Run) -> Outcome:
         """Train on batches of a graph on disk."""
@@ -225,19 +282,12 @@ class Amortised(GraphClassifier):
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         given = PreparedGraph(data, runs[0].device)
         prepared, candidate = with_candidates(given, self.candidates)
-        outcomes = []
-        for run in runs:
-            fit = self.make_fit(prepared, candidate, run)
-            with threads_for(fit.work):
-                learned = fit.learn()
-                if self.refit:
-                    outcome = refitted_outcome(prepared, candidate, fit, learned)
-                else:
-                    outcome = outcome_of_networks(prepared, fit, learned)
-            outcomes.append(
-                outcome if not self.candidates else over_given_graph(given, outcome)
+        return [
+            self._outcome(
+                given, prepared, candidate, self.make_fit(prepared, candidate, run)
             )
-        return outcomes
+            for run in runs
+        ]
 
     def make_fit(
         self, prepared: PreparedGraph, candidate: Tensor | None, run: Run
@@ -255,30 +305,60 @@ class Amortised(GraphClassifier):
         fit.work = work_of(tasks[0])
         return fit
 
-    def learn(
-        self, problem: Networks, run: Run, stop_nodes: Tensor, group: Group | None
-    ) -> Progress:
-        """Learn the function, wherever the losses come from."""
-        rounds = -(-self.max_outer_steps // problem.num_networks)
-        settings = loop_settings(
-            run,
-            stop_nodes,
-            max_steps=rounds,
-            patience=rounds,
-            select_by="last",
-            group=group,
-        )
-        (progress,) = train_structure(
-            [problem],
-            make_hypergradient(self.hypergradient, direct_term=self.direct_term),
-            make_optimizer(self.inner_optimizer, self.inner_lr),
-            self.make_outer_step(),
-            inner_steps=self.inner_steps,
-            settings=[settings],
-            judged="after",
-        )
-        return progress
 
-    def make_outer_step(self) -> OuterStep:
-        """Return what moves the function."""
-        return OptimizerStep(make_optimizer(self.outer_optimizer, self.outer_lr))
+# False edges for each edge of a judging node where nothing looks suspicious, and how
+# many more, and how many candidates, for each sure excess of false ones elsewhere.
+# Chosen on nodes of no mask: see docs/attacks.md.
+_DOSE, _DOSE_PER_EXCESS, _CANDIDATES_PER_EXCESS = 0.5, 15.0, 25.0
+_MOST_DOSE, _MOST_CANDIDATES = 4.0, 5
+
+
+@final
+@dataclass(kw_only=True, eq=False, repr=False)
+class Inoculated(AmortisedClassifier):
+    """Amortised strengths that have seen false edges, for graphs that may be attacked.
+
+    As :class:`~gsebo.Amortised`, but in every outer step the function is judged on a
+    graph that has false edges at the judging nodes. How many depends on evidence: on
+    how much more often edges far from labelled nodes look as if drawn by chance than
+    edges between labelled nodes. Where many do, nearest neighbors by features stand in.
+    Weights learn on the given graph alone.
+
+    Args:
+        dose: False edges for each edge of a judging node, on average; ``None``: as
+            many as the evidence says.
+        candidates: So many nearest neighbors by features become edges that start near
+            zero; ``None``: as many as the evidence says.
+    """
+
+    dose: Rate | None = None
+    candidates: CountOrZero | None = None
+
+    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
+        given = PreparedGraph(data, runs[0].device)
+        return [self._train_one(given, run) for run in runs]
+
+    def _train_one(self, given: PreparedGraph, run: Run) -> Outcome:
+        shift, before = Shift(), None
+        if None in (self.dose, self.candidates) and self.predictions != "none":
+            before = FullBatchFit(self, given, None, run)
+            with threads_for(before.work):
+                shift = before.shift()
+        dose, count = self.prescribed(shift)
+        prepared, candidate = with_candidates(given, count)
+        fit = FullBatchFit(self, prepared, candidate, run, dose)
+        if before is not None:
+            # Whoever knows features alone knows nothing of candidates.
+            fit.of_folds = before.of_folds
+        return self._outcome(given, prepared, candidate, fit)
+
+    def prescribed(self, shift: Shift) -> tuple[float, int]:
+        """The dose and the number of candidates that follow from the evidence."""
+        # Rounded, so that processors which round otherwise agree.
+        sure = round(shift.sure, 2)
+        dose, candidates = self.dose, self.candidates
+        if dose is None:
+            dose = min(_DOSE + _DOSE_PER_EXCESS * sure, _MOST_DOSE)
+        if candidates is None:
+            candidates = min(int(_CANDIDATES_PER_EXCESS * sure), _MOST_CANDIDATES)
+        return dose, candidates

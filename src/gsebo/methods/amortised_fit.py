@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -24,7 +24,7 @@ from gsebo.bilevel import Tree, make_optimizer
 from gsebo.bilevel.tree import unflatten
 from gsebo.data import num_classes
 from gsebo.distributed.group import Group
-from gsebo.graph import Propagation
+from gsebo.graph import Propagation, Topology
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.graph import Graph
 from gsebo.loader.neighbor import BoundNeighbors
@@ -44,6 +44,7 @@ from gsebo.nn import Backbone
 from gsebo.structure import AmortisedStrength, Fixed, Predictions, Structure
 from gsebo.structure.amortised import BatchedAmortisedStrength
 from gsebo.structure.base import BatchedFixed
+from gsebo.structure.shift import Shift, edge_shift
 from gsebo.training import (
     FullBatch,
     LoopSettings,
@@ -61,11 +62,12 @@ from gsebo.training.batches import (
     train_fresh,
     train_on_one_batch,
 )
+from gsebo.training.inoculation import Inoculation
 from gsebo.training.networks import FeaturesOnly, StateAt, TrainingGraph, seen_state
 from gsebo.training.tape_derivatives import FLAT
 
 if TYPE_CHECKING:
-    from gsebo.methods.amortised import Amortised
+    from gsebo.methods.amortised import Amortised, AmortisedClassifier
 
 # Rows of features that a network without edges learns from at once.
 _ROWS = 2**15
@@ -118,7 +120,7 @@ class AmortisedFit(ABC):
     work: int = 0
     group: Group | None = None
 
-    def __init__(self, method: Amortised, run: Run) -> None:
+    def __init__(self, method: AmortisedClassifier, run: Run) -> None:
         self.method, self.run = method, run
         self.optimizer = make_optimizer(method.inner_optimizer, method.inner_lr)
 
@@ -164,10 +166,7 @@ class AmortisedFit(ABC):
         method, folds = self.method, self.folds
         chosen: list[FeaturesOnly] | None = None
         if method.predictions != "none":
-            chosen = [
-                self.features_only(self.train_features_only(nodes))
-                for nodes in folds.inner
-            ]
+            chosen = self.of_folds
             if method.label_use == "cross":
                 chosen = [self._kept(partial(_stitched, chosen, folds.outer))]
         return Networks(
@@ -176,6 +175,14 @@ class AmortisedFit(ABC):
             chosen,
             own_predictions=method.predictions == "both",
         )
+
+    @cached_property
+    def of_folds(self) -> list[FeaturesOnly]:
+        """What features alone say, by a network for each fold, which leaves it out."""
+        return [
+            self.features_only(self.train_features_only(nodes))
+            for nodes in self.folds.inner
+        ]
 
     def _kept(self, features_only: FeaturesOnly) -> FeaturesOnly:
         """The same, found once where the graph is always the same one."""
@@ -206,17 +213,19 @@ class FullBatchFit(AmortisedFit):
 
     def __init__(
         self,
-        method: Amortised,
+        method: AmortisedClassifier,
         prepared: PreparedGraph,
         candidate: Tensor | None,
         run: Run,
+        dose: float = 0.0,
     ) -> None:
         super().__init__(method, run)
         self._prepared, data = prepared, prepared.data
         val = data.val_mask.nonzero().squeeze(-1)
         self.structure = method.make_structure()
         base = self._problem(self.structure, val, candidate)
-        self.source, self.stop_nodes = FullBatch(base), base.outer_nodes
+        inoculation = self._inoculation(base, dose) if dose else None
+        self.source, self.stop_nodes = FullBatch(base, inoculation), base.outer_nodes
         self.backbone, self.work = base.backbone, work_of(base)
         self._alone = make_problem(
             prepared,
@@ -231,6 +240,31 @@ class FullBatchFit(AmortisedFit):
         self.labelled = labelled.to(prepared.device)
         self.folds = fold_nodes(
             data, method.label_use, method.num_folds, run.seed, prepared.device
+        )
+
+    def _inoculation(self, base: NodeClassification, dose: float) -> Inoculation:
+        loops = base.backbone.self_loops
+
+        def lay_out(edge_index: Tensor) -> Topology:
+            return self._prepared.with_edges(edge_index).topology(self_loops=loops)
+
+        return Inoculation(base, self.structure, lay_out, dose=dose, seed=self.run.seed)
+
+    def shift(self) -> Shift:
+        """Whether edges far from labels look like those near them."""
+        prepared, base = self._prepared, self._alone
+        predicted = _stitched(self.of_folds, self.folds.outer, base)
+        classes = predicted.argmax(-1)
+        classes[self.labelled] = base.labels[self.labelled]
+        labelled = torch.zeros_like(classes, dtype=torch.bool)
+        labelled[self.labelled] = True
+        return edge_shift(
+            prepared.graph,
+            prepared.features,
+            predicted,
+            classes,
+            labelled,
+            self.run.seed,
         )
 
     def _problem(

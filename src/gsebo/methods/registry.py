@@ -122,6 +122,12 @@ METHODS: dict[str, MethodInfo] = {
         "this project, after Graph Structure Learning with Bi-level Optimization",
         cost="O(edges); 10 to 15 times the network's training",
     ),
+    "inoculated": MethodInfo(
+        "gsebo.methods.amortised:Inoculated",
+        "amortised strengths that have seen false edges: for graphs under attack",
+        "this project",
+        cost="O(edges); half as long again as amortised",
+    ),
     "vanilla": MethodInfo(
         "gsebo.methods.controls:Vanilla", "the backbone on the given graph", "-"
     ),

@@ -43,7 +43,7 @@ from gsebo.graph import CanonicalGraph, Topology
 from gsebo.graph.graph import Graph
 from gsebo.graph.mapped import release
 from gsebo.memory import require_memory
-from gsebo.methods.amortised import Amortised
+from gsebo.methods.amortised import AmortisedClassifier
 from gsebo.methods.base import GraphClassifier
 from gsebo.methods.fitting import Choice, NetworkChoices
 from gsebo.methods.parameters import code_in, parameter_from, plain_parameters
@@ -373,10 +373,11 @@ def _scorer_from(
     if facts.choice is not None:
         candidate = facts.choice.chosen.candidate
         estimator = _estimator_from(candidate, facts.choice.parameters, backbone)
-    if not isinstance(estimator, Amortised):
+    if not isinstance(estimator, AmortisedClassifier):
         raise InvalidInput(
             f"{escaped(parts.where)} is said to score new edges with "
-            f"{type(estimator).__name__}; expected Amortised, which alone does."
+            f"{type(estimator).__name__}; expected Amortised or Inoculated, which "
+            "alone do."
         )
     features_only = partial(_stored_network, estimator.features_network(), facts, parts)
     return Scorer.from_state(

@@ -25,6 +25,7 @@ from gsebo.files import Form
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.chunks import features_of
 from gsebo.graph.mapped import gather_rows
+from gsebo.graph.node_match import find_edges
 from gsebo.graph.topology import CanonicalGraph, Topology
 from gsebo.sparse import Pattern, SparseFeatures, sddmm
 from gsebo.structure.base import (
@@ -252,21 +253,48 @@ class AmortisedStrength(Structure):
 
     def over(self, context: BatchContext, raw: Tensor) -> AmortisedStrength:
         """The same function on a part of the graph that it was measured on."""
-        part = AmortisedStrength(
+        part = self._over(raw, None, context.normalise)
+        if self.residual:
+            part.own = context.zeros(tuple(self.output.shape[:-2]))
+            part._places = context.places
+        return part
+
+    def with_edges(
+        self, graph: Topology, given: Topology, features: Tensor | SparseFeatures
+    ) -> AmortisedStrength:
+        """The same function on the same nodes with further edges.
+
+        Degrees are those of the ``given`` graph: a node that has got false edges would
+        otherwise be known by their number. New edges have nothing of their own.
+        """
+        wanted, known = graph.graph.edge_index, given.graph.edge_index
+        places = find_edges(known.cpu(), given.num_nodes, wanted.cpu())
+        places = places.to(self.evidence.device)
+        candidate = self.candidate
+        if candidate is not None:
+            candidate = candidate[places.clamp(min=0)] & (places >= 0)
+        degree = known[1].bincount(minlength=given.num_nodes).to(self.evidence)
+        raw = self._raw(graph, candidate, features, degree)
+        other = self._over(raw, candidate, self._normalise)
+        if self.residual:
+            other.own, other._places = self.own, places
+        return other
+
+    def _over(
+        self, raw: Tensor, candidate: Tensor | None, normalise: Normalise
+    ) -> AmortisedStrength:
+        other = AmortisedStrength(
             scorer_channels=self._channels,
             per_layer=self.per_layer,
             residual=self.residual,
             evidence=",".join(self.columns),
             renormalise=self.renormalise,
         )
-        part._num_attributes = self._num_attributes
-        part.restore(dict(self.state_dict()), context.normalise)
-        part.register_buffer("evidence", self._scaled(raw), persistent=False)
-        part.register_buffer("candidate", None, persistent=False)
-        if self.residual:
-            part.own = context.zeros(tuple(self.output.shape[:-2]))
-            part._places = context.places
-        return part
+        other._num_attributes = self._num_attributes
+        other.restore(dict(self.state_dict()), normalise)
+        other.register_buffer("evidence", self._scaled(raw), persistent=False)
+        other.register_buffer("candidate", candidate, persistent=False)
+        return other
 
     @property
     def num_inputs(self) -> int:
@@ -283,7 +311,7 @@ class AmortisedStrength(Structure):
         """Return the strengths, or the weights of the edges before normalisation."""
         own: Tensor | None = self.own if self.residual else None
         if own is not None and self._places is not None:
-            own = own.index_select(-1, self._places)
+            own = _at_places(own, self._places)
         weights = self.weights(graph, self.evidence, self.candidate, state, own)
         return self.strengths(graph, weights) if normalised else weights
 
@@ -332,6 +360,7 @@ class AmortisedStrength(Structure):
         graph: Topology,
         candidate: Tensor | None,
         features: Tensor | SparseFeatures,
+        degree: Tensor | None = None,
     ) -> Tensor:
         source, target = graph.graph.edge_index.to(graph.pattern.device)
         kept = slice(None) if candidate is None else ~candidate
@@ -343,6 +372,7 @@ class AmortisedStrength(Structure):
             weight=graph.graph.weight,
             attr=graph.graph.attr,
             given=Pattern.from_positions(target[kept], source[kept], graph.num_nodes),
+            told_degree=degree,
         )
         found = evidence_of(edges, self.columns)
         flag = found.new_zeros(len(found)) if candidate is None else candidate
@@ -368,6 +398,14 @@ def entry_weights(graph: Topology, weights: Tensor) -> Tensor:
     """
     entries, given = _with_loops(graph, weights), graph.weights
     return entries if given is None else entries * given.to(entries)
+
+
+def _at_places(own: Tensor, places: Tensor) -> Tensor:
+    """Numbers of single edges at some places, and 0 where a place is -1."""
+    if not own.shape[-1]:
+        return own.new_zeros(*own.shape[:-1], len(places))
+    found = own.index_select(-1, places.clamp(min=0))
+    return torch.where(places < 0, 0, found)
 
 
 def _with_loops(graph: Topology, weights: Tensor) -> Tensor:

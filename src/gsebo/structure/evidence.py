@@ -250,12 +250,18 @@ class SeenEdges(ABC):
 @final
 @dataclass(frozen=True, eq=False)
 class WholeGraphEdges(SeenEdges):
-    """Edges between the nodes of a graph whose ``given`` edges are laid out whole."""
+    """Edges between the nodes of a graph whose ``given`` edges are laid out whole.
+
+    ``told_degree`` is shown instead of what the given edges come to.
+    """
 
     given: Pattern = field(kw_only=True)
+    told_degree: Tensor | None = field(default=None, kw_only=True)
 
     @cached_property
     def degree(self) -> Tensor:
+        if self.told_degree is not None:
+            return self.told_degree
         return self.given.row_counts.to(self.features.dtype)
 
     @cached_property

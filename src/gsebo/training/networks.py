@@ -19,9 +19,10 @@ import torch
 from torch import Tensor
 
 from gsebo.bilevel import Optimizer, Tree
-from gsebo.bilevel.derivatives import FirstDerivatives
+from gsebo.bilevel.derivatives import BilevelProblem, FirstDerivatives
 from gsebo.structure import Predictions
 from gsebo.training.history import Progress
+from gsebo.training.inoculation import Inoculation
 from gsebo.training.outer_step import OuterStep
 from gsebo.training.problem import NodeClassification, changed_strengths
 from gsebo.training.turns import Turn, WholeTurn, started
@@ -161,10 +162,15 @@ class TrainingGraph(ABC):
 
 @final
 class FullBatch(TrainingGraph):
-    """All of a graph at once; ``base`` says which nodes are shown as training nodes."""
+    """All of a graph at once; ``base`` says which nodes are shown as training nodes.
 
-    def __init__(self, base: NodeClassification) -> None:
-        self.base = base
+    With an ``inoculation`` the structure is judged on graphs with false edges.
+    """
+
+    def __init__(
+        self, base: NodeClassification, inoculation: Inoculation | None = None
+    ) -> None:
+        self.base, self._inoculation = base, inoculation
         self.nodes = torch.arange(base.graph.num_nodes)
         self.labels, self.inner_nodes = base.labels, base.inner_nodes
         self._by_fold: dict[int, tuple[Tensor, NodeClassification]] = {}
@@ -181,8 +187,13 @@ class FullBatch(TrainingGraph):
     ) -> Turn:
         here = self.problem(division, number)
 
-        def problem(weights: Tree, outer: Tree) -> NodeClassification:
-            return here.with_state(state_at(self.base, weights, outer))
+        def problem(weights: Tree, outer: Tree) -> BilevelProblem:
+            def state_on(graph: NodeClassification) -> Predictions | None:
+                return state_at(graph, weights, outer)
+
+            if self._inoculation is None:
+                return here.with_state(state_on(self.base))
+            return self._inoculation.problem(here, number, state_on)
 
         return WholeTurn(problem, self.base.structure)
 
