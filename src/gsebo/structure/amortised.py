@@ -76,13 +76,17 @@ class Agreements:
             if where is graph and what is predicted:
                 self._seen.append(self._seen.pop(place))
                 return columns
-        columns = _agreement(graph, predicted)
+        with torch.no_grad():
+            columns = agreement(graph, predicted)
         self._seen = [*self._seen[1 - _REMEMBERED :], (graph, predicted, columns)]
         return columns
 
 
-@torch.no_grad()
-def _agreement(graph: Topology, predicted: Tensor) -> Tensor:
+def agreement(graph: Topology, predicted: Tensor) -> Tensor:
+    """How far predictions agree at both ends of edges, and how sure they are.
+
+    Differentiable by the predictions ``[nodes, classes]``; ``[edges, numbers]``.
+    """
     edges = slice(0, graph.num_edges)
     target = graph.pattern.row_of_entry[edges]
     source = graph.pattern.column_of_entry[edges]
@@ -188,7 +192,7 @@ class AmortisedStrength(Structure):
         self.take_feature_weights(FeatureWeights.of(features))
         raw = self._raw(graph, context.candidate, features)
         self.measure(raw, context.num_layers)
-        self.register_buffer("evidence", self._scaled(raw), persistent=False)
+        self.register_buffer("evidence", self.scaled(raw), persistent=False)
         self.register_buffer("candidate", context.candidate, persistent=False)
         if self.residual:
             layers = (context.num_layers,) if self.per_layer else ()
@@ -292,7 +296,7 @@ class AmortisedStrength(Structure):
         )
         other._num_attributes = self._num_attributes
         other.restore(dict(self.state_dict()), normalise)
-        other.register_buffer("evidence", self._scaled(raw), persistent=False)
+        other.register_buffer("evidence", self.scaled(raw), persistent=False)
         other.register_buffer("candidate", candidate, persistent=False)
         return other
 
@@ -328,8 +332,19 @@ class AmortisedStrength(Structure):
         The evidence is that of :meth:`evidence_of`; ``own`` is what single edges have
         beside the function.
         """
-        inputs = [evidence, self._agreements.of(graph, state, evidence)]
-        hidden = torch.tanh(torch.cat(inputs, dim=-1) @ self.hidden + self.shift)
+        agreements = self._agreements.of(graph, state, evidence)
+        return self.weights_by(evidence, agreements, candidate, own)
+
+    def weights_by(
+        self,
+        evidence: Tensor,
+        agreements: Tensor,
+        candidate: Tensor | None = None,
+        own: Tensor | None = None,
+    ) -> Tensor:
+        """The same, where it is known how far predictions agree at each edge."""
+        inputs = torch.cat([evidence, agreements], dim=-1)
+        hidden = torch.tanh(inputs @ self.hidden + self.shift)
         score = (hidden @ self.output).squeeze(-1) + _BIAS
         if candidate is not None:
             score = score + _CANDIDATE * candidate
@@ -353,7 +368,7 @@ class AmortisedStrength(Structure):
         features: Tensor | SparseFeatures,
     ) -> Tensor:
         """Evidence of the edges of any graph, in the units of the fit."""
-        return self._scaled(self._raw(graph, candidate, features))
+        return self.scaled(self._raw(graph, candidate, features))
 
     def _raw(
         self,
@@ -378,7 +393,8 @@ class AmortisedStrength(Structure):
         flag = found.new_zeros(len(found)) if candidate is None else candidate
         return torch.cat([found, flag.to(found).unsqueeze(-1)], dim=-1)
 
-    def _scaled(self, raw: Tensor) -> Tensor:
+    def scaled(self, raw: Tensor) -> Tensor:
+        """Evidence in the units of the fit."""
         return (raw - self.mean) / self.spread
 
     def forget(self) -> None:
