@@ -167,8 +167,8 @@ class Metattack(Attack):
             ``"train"``: at the training nodes; ``"both"``: the mean of the two.
         inner_steps: Steps of training that are differentiated through.
         inner_optimizer: ``"momentum"``, ``"sgd"`` or ``"adam"``.
-        inner_lr: Its learning rate. A network that is trained for long fits any graph;
-            what misleads it early misleads most networks.
+        inner_lr: Its learning rate. The attack does most harm to networks that are
+            trained about as far as the attacker's own.
         weight_decay: λ of the penalty λ/2 ‖W‖².
         hidden_channels: Width of the hidden layer.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``.
