@@ -25,6 +25,7 @@ CHANGED = {
     "removed": "edge_index",
     "features": "x",
     "labels": "y",
+    "prbcd": "edge_index",
 }
 
 

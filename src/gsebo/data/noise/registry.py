@@ -47,6 +47,10 @@ NOISE_KINDS = {
     "removed": NoiseKind(f"{_FILE}:remove_edges", "edges removed"),
     "features": NoiseKind(f"{_FILE}:shuffle_features", "features shuffled"),
     LABELS: NoiseKind(f"{_FILE}:replace_labels", "labels replaced"),
+    # Somebody who fits a network first: by name alone, for this room knows none.
+    "prbcd": NoiseKind(
+        "gsebo.experiments.attacked:attacked_by_prbcd", "edges changed by PRBCD"
+    ),
 }
 """Kinds of noise by name."""
 
@@ -64,6 +68,7 @@ def apply_noise(data: "Graph", noise: NoiseSpec, seed: int = 0) -> "Graph":
     ``"removed:30"``     :func:`remove_edges`, 30 % of them
     ``"features:30"``    :func:`shuffle_features`, 30 % of the entries of each column
     ``"labels:30"``      :func:`replace_labels`, 30 % of those that are learned from
+    ``"prbcd:30"``       :func:`attacked_by_prbcd`, 30 % of the edges as the budget
     ===================  ============================================================
 
     Raises:
