@@ -36,8 +36,10 @@ from gsebo.data.noise.registry import LABELS
 from gsebo.data.splits import has_unseen
 from gsebo.errors import InputWarning, escaped
 from gsebo.experiments.detection import DETECTORS, detect
+from gsebo.experiments.protocols import EVASIONS
 from gsebo.experiments.result import (
     BINS,
+    AttackOutcome,
     Curves,
     EdgeGroups,
     GroupName,
@@ -250,9 +252,21 @@ def _result(fitted: FittedTrial, curves: Curves | None) -> Result:
         all_parameters=parameters,
         edges=_edge_outcome(fitted),
         curves=curves,
+        evasion=_evasion(fitted),
         device=f"{device.type} ({hardware})",
         **circumstances(),
     )
+
+
+def _evasion(fitted: FittedTrial) -> dict[str, AttackOutcome] | None:
+    if fitted.trial.evasion is None:
+        return None
+    # Attacks are loaded by those who ask for them.
+    from gsebo.experiments.evasion import evade
+
+    protocol = lookup("evasion", fitted.trial.evasion, EVASIONS)
+    compared = fitted.trial.method == "vanilla"
+    return evade(fitted.model, fitted.data, protocol, fitted.trial.seed, compared)
 
 
 def _record(columns: Columns, data: Graph, record: StepRecord, logits: Tensor) -> None:

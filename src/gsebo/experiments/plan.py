@@ -147,6 +147,7 @@ def block_trials(
                 noise=noise,
                 parameters=parameters,
                 curves=block.curves,
+                evasion=block.evasion,
             )
             yield Planned(cell, trial, Candidate(backbone, varied))
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from gsebo.data import noise_spec
 from gsebo.errors import InvalidInput, escaped
 from gsebo.experiments.detection import DETECTORS
+from gsebo.experiments.protocols import EVASIONS
 from gsebo.files import Count, Key, Name, Record, Text, Value, read_bytes, toml_as
 from gsebo.names import own_name
 
@@ -45,6 +46,7 @@ class TrialBlock(Record, frozen=True, kw_only=True):
     split: Name | None = None
     seeds: Count | None = None  # If their number differs from the recipe's.
     curves: bool = False  # Whether every step is recorded.
+    evasion: Name | None = None  # How fitted models are attacked, of ``EVASIONS``.
     label: Key = ""  # Sets cells apart from others of the same method and place.
     # Name of a recipe, or its path, seen from the folder of the recipe that this block
     # is in. Of what it tried for a method, row and dataset, the network and the varied
@@ -71,6 +73,11 @@ class ExperimentRecipe:
     def ranks_edges(self) -> bool:
         """Whether its trials rank edges instead of predicting classes."""
         return any(method in DETECTORS for one in self.blocks for method in one.methods)
+
+    @property
+    def evasion(self) -> str | None:
+        """How fitted models are attacked, in all trials or in none."""
+        return self.blocks[0].evasion
 
     @property
     def is_search(self) -> bool:
@@ -120,6 +127,11 @@ def read_recipe(text: bytes, path: Path) -> ExperimentRecipe:
             for number, block in enumerate(content.trials, 1)
         ),
     )
+    if len({block.evasion for block in recipe.blocks}) > 1:
+        raise InvalidInput(
+            f"evasion in some of the trials of {escaped(str(path))} given; expected "
+            "the same in all of them, for they are shown together."
+        )
     require_few_trials(recipe)
     return recipe
 
@@ -155,4 +167,5 @@ def _in_one_form(where: str, path: Path, block: TrialBlock) -> TrialBlock:
     if search is not None and search.endswith(".toml"):
         search = str(path.parent / search)
     noise = [noise_spec(one, what) for one in block.noise]
-    return replace(block, noise=noise, tuned_by=search)
+    evasion = block.evasion and own_name("evasion", block.evasion, EVASIONS)
+    return replace(block, noise=noise, tuned_by=search, evasion=evasion)

@@ -36,11 +36,20 @@ class Trial(Record, frozen=True, dict=True):
     # What differs from the constructor's defaults.
     parameters: dict[Key, Value] = msgspec.field(default_factory=dict)
     curves: bool = False  # Whether every step is recorded, with its test accuracy.
+    evasion: Name | None = None  # How the fitted model is attacked, of ``EVASIONS``.
+
+    def content(self) -> dict[str, Any]:
+        """All that it says, as it is stored."""
+        content = asdict(self)
+        if self.evasion is None:
+            # Trials have been stored since before there was such a thing.
+            del content["evasion"]
+        return content
 
     @cached_property
     def key(self) -> str:
         """Short name that no other trial has."""
-        text = json.dumps(asdict(self), sort_keys=True, ensure_ascii=True)
+        text = json.dumps(self.content(), sort_keys=True, ensure_ascii=True)
         return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
 
     @cached_property
@@ -52,6 +61,8 @@ class Trial(Record, frozen=True, dict=True):
         words = [self.method, self.backbone, self.dataset, f"seed {self.seed}"]
         if self.noise:
             words.append(noise_in_words(self.noise))
+        if self.evasion:
+            words.append(f"attacked ({self.evasion})")
         words += [f"{name}={json.dumps(v)}" for name, v in self.parameters.items()]
         return ", ".join(words)
 
@@ -153,6 +164,16 @@ class Detection(TypedDict):
     precision: list[StatedPrecision]
 
 
+class AttackOutcome(TypedDict):
+    """What an attack did to the predictions of a fitted model."""
+
+    nodes: Count  # How many were attacked.
+    before: Share  # Of them that are predicted rightly on the graph as it is.
+    after: Share  # And on the attacked one: where each has its own, on its own.
+    flips: Size  # Number of pairs that changed; of all graphs together.
+    seconds: Annotated[float, Meta(ge=0, le=1e9)]
+
+
 class Result(Record, frozen=True, kw_only=True):
     """The outcome of a trial, or why it has none; then all figures are ``None``."""
 
@@ -174,6 +195,8 @@ class Result(Record, frozen=True, kw_only=True):
     edges: list[EdgeGroups] | None = None
     curves: Curves | None = None  # Where the trial asked for them.
     detection: Detection | None = None  # Where edges were ranked.
+    # By what was attacked and how, where the trial asked for it.
+    evasion: dict[Name, AttackOutcome] | None = None
     device: Word = ""
     processor: Word | None = None
     instructions: Word | None = None  # That torch computed with, such as ``"AVX2"``.
@@ -194,12 +217,20 @@ class Result(Record, frozen=True, kw_only=True):
         """Whether the trial came to its end."""
         return self.error is None
 
+    @property
+    def whole_seconds(self) -> float | None:
+        """For the fit, and for attacks on what was fitted."""
+        if self.seconds is None:
+            return None
+        attacks = (self.evasion or {}).values()
+        return self.seconds + sum(attack["seconds"] for attack in attacks)
+
     def line(self) -> str:
         """As one line of JSON, without its end; what is ``None`` is left out."""
         content: dict[str, Any] = {
             "schema": SCHEMA,
             "id": self.key,
-            "trial": asdict(self.trial),
+            "trial": self.trial.content(),
             "status": "ok" if self.ok else "failed",
         }
         values = {**asdict(self), "trial": None}

@@ -144,9 +144,10 @@ class Durations:
 
     def add(self, result: Result) -> None:
         """Learn from one more; a failure tells nothing."""
-        if result.ok and result.seconds is not None:
+        seconds = result.whole_seconds
+        if result.ok and seconds is not None:
             for name in self._names(result.trial):
-                self._seconds[name].append(result.seconds)
+                self._seconds[name].append(seconds)
 
     def of(self, trial: Trial) -> float | None:
         """Mean of the same trial with other seeds, else of similar ones, if any."""

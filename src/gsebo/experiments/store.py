@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, final
 
 from filelock import FileLock
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from gsebo.errors import InvalidInput
 from gsebo.experiments.detection import TRIED
@@ -377,7 +377,7 @@ def migrated_line(line: bytes) -> bytes:
         raise InvalidInput(f"id {content.get('id')!r} given; expected {trial.key!r}.")
     name = partial(_named if schema == 1 else _renamed, trial.method)
     trial = replace(trial, parameters=name(trial.parameters))
-    content |= {"schema": SCHEMA, "id": trial.key, "trial": asdict(trial)}
+    content |= {"schema": SCHEMA, "id": trial.key, "trial": trial.content()}
     if (given := content.get("all_parameters")) is not None:
         everything = plain_as(_Parameters, given, *_WHAT)
         content["all_parameters"] = name(everything)
