@@ -20,6 +20,19 @@ class _Gains(Record, frozen=True, kw_only=True):
     gains: dict[Name, float]
 
 
+class _OfAttackedGraphs(Record, frozen=True, kw_only=True):
+    source: Name
+    means: dict[Name, dict[Name, _Percent]]
+
+
+class PublishedTable(Record, frozen=True, kw_only=True):
+    """What others print of graphs that are not ours, to be shown below our tables."""
+
+    title: Name
+    columns: list[Name]
+    rows: dict[Name, list[_Percent]]
+
+
 class _Published(Record, frozen=True, kw_only=True):
     datasets: list[Name]
     table1: _Rows
@@ -27,6 +40,8 @@ class _Published(Record, frozen=True, kw_only=True):
     robustness: _Gains
     recipes: dict[Name, list[Literal["table1", "table2"]]]
     printed_as: dict[Name, Name]
+    attacked: dict[Name, _OfAttackedGraphs]
+    elsewhere: dict[Name, list[PublishedTable]]
 
 
 @cache
@@ -36,9 +51,12 @@ def _published() -> _Published:
 
 def published_figure(
     recipe: str, row: str, method: str, dataset: str
-) -> tuple[float, float] | None:
-    """Mean and standard deviation in percent that the paper prints, without noise."""
+) -> tuple[float, float | None] | None:
+    """Mean in percent that is printed, without noise, and its standard deviation."""
     content = _published()
+    if recipe in content.attacked:
+        printed = content.attacked[recipe].means.get(dataset, {}).get(method)
+        return None if printed is None else (printed, None)
     same = content.printed_as
     if dataset not in content.datasets:
         return None
@@ -46,9 +64,20 @@ def published_figure(
     for table in content.recipes.get(recipe, ()):
         tables: _Rows = getattr(content, table)
         rows = tables.get(same.get(row, row), {})
-        if printed := rows.get(same.get(method, method)):
-            return printed[place]
+        if figures := rows.get(same.get(method, method)):
+            return figures[place]
     return None
+
+
+def published_source(recipe: str) -> str:
+    """Where the figures beside a recipe's are printed."""
+    attacked = _published().attacked
+    return attacked[recipe].source if recipe in attacked else "the paper"
+
+
+def published_elsewhere(recipe: str) -> list[PublishedTable]:
+    """What others print of other graphs, to be compared with a recipe by eye."""
+    return _published().elsewhere.get(recipe, [])
 
 
 def published_gain(row: str) -> float | None:

@@ -63,6 +63,8 @@ class DatasetInfo(GraphInfo):
         folder: Where its file lies in the folder that ``GSEBO_DATA`` names.
         before_attack: Name of the graph that this one was before edges were added and
             removed.
+        family: What graphs are called together that differ by the budget of an attack.
+        budget: That budget: a number, and in words of what.
     """
 
     licence: str
@@ -73,6 +75,8 @@ class DatasetInfo(GraphInfo):
     default_split: str = "file"
     folder: str = ""
     before_attack: str | None = None
+    family: str = ""
+    budget: str = ""
 
     @property
     def convert(self) -> _Converter | None:
@@ -183,6 +187,8 @@ def _attacked(name: str, num_edges: int, digest: str) -> DatasetInfo:
         digest=digest,
         folder="attacked",
         before_attack=None if name.endswith("-meta-0") else f"{graph}-meta-0",
+        family=f"{graph.capitalize()}, {attack}",
+        budget=words,
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from gsebo.report.evidence import Evidence
+from gsebo.report.figures.budgets import over_budgets
 from gsebo.report.figures.curves import convergence, overfitting
 from gsebo.report.figures.drawing import Drawing
 from gsebo.report.figures.factors import factors
@@ -17,5 +18,8 @@ FIGURES: dict[str, Callable[[Evidence], Drawing | None]] = {
     "factors": factors,
     "robustness_extended": robustness_extended,
     "beyond": robustness_extended,
+    "metattack": over_budgets,
+    "nettack": over_budgets,
+    "prbcd": over_budgets,
 }
 """What draws a recipe; ``None`` is drawn where nothing is stored."""

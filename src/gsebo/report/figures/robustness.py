@@ -10,12 +10,16 @@ from gsebo.data.noise.registry import INTER_CLASS
 from gsebo.experiments import Cell
 from gsebo.report.evidence import Evidence, Summary, measured_by, outline
 from gsebo.report.figures.drawing import Drawing, Panel, Tags, draw_svg
-from gsebo.report.figures.series import PAPER, LineStyle, method_style, points, ticks
+from gsebo.report.figures.series import (
+    PAPER,
+    LineStyle,
+    method_style,
+    over_levels,
+    ticks,
+)
 from gsebo.report.names import gain_place, method_title, place_title, published_gain
 from gsebo.report.tables.entry import entries
 
-# How far lines are moved apart.
-_DODGE = 0.07
 # The network that edges do not change: it stands beside each of the others.
 _NO_EDGES = "mlp"
 
@@ -123,13 +127,10 @@ def _panel(
         return None
 
     def paint(axes: Axes) -> None:
-        for number, ((_, style, method), summaries) in enumerate(found.items()):
-            shift = _DODGE * (number - (len(found) - 1) / 2)
-            at = [place + shift for place in range(len(levels))]
-            points(axes, at, summaries, style, method)
+        drawn = [(style, method, each) for (_, style, method), each in found.items()]
         unit = ", %" if NOISE_KINDS[kind].in_percent else " added"
         words = f"{NOISE_KINDS[kind].words}{unit}"
-        ticks(axes, list(map(short_count, levels)), words)
+        over_levels(axes, drawn, list(map(short_count, levels)), words)
 
     title = (
         f"Test accuracy of {joint.join(label for label, *_ in found)} with "

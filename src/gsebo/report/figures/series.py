@@ -45,6 +45,14 @@ _METHODS = {
     "amortised": LineStyle(BLUE, "-", "D"),
     "train_val": LineStyle(ORANGE, "--", "X"),
     "mlp": LineStyle(GREEN, ":", "^"),
+    "inoculated": LineStyle(VERMILION, "--", "P"),
+    "auto": LineStyle(INK, ":", "*"),
+    "prognn": LineStyle(PURPLE, "-", "s"),
+    "gcn_jaccard": LineStyle(SKY, "--", "<"),
+    "gcn_svd": LineStyle(SKY, ":", ">"),
+    "rgcn": LineStyle(PURPLE, "-.", "v"),
+    "gnnguard": LineStyle(GREEN, "-", "p"),
+    "soft_median": LineStyle(SKY, "-", "h"),
 }
 PAPER = LineStyle(INK, "-", "_")
 NODES = {
@@ -114,6 +122,29 @@ def points(
         elinewidth=1,
     )
     _tag((line, *caps, *bars), method)
+
+
+# How far lines are moved apart, and how far all of them together at most.
+_DODGE, _WIDEST = 0.07, 0.6
+
+
+def over_levels(
+    axes: Axes,
+    lines: Sequence[tuple[LineStyle, str, Sequence[Summary | None]]],
+    words: Sequence[str],
+    label: str,
+) -> None:
+    """Draw lines over levels that are evenly spaced, moved apart a little.
+
+    Each has a style, a method and a summary for each of the levels, whose words stand
+    below the axis with a label for all of them.
+    """
+    apart = min(_DODGE, _WIDEST / max(len(lines), 1))
+    for number, (style, method, summaries) in enumerate(lines):
+        shift = apart * (number - (len(lines) - 1) / 2)
+        at = [place + shift for place in range(len(words))]
+        points(axes, at, summaries, style, method)
+    ticks(axes, words, label)
 
 
 def _tag(artists: Iterable[Artist | None], method: str | None) -> None:

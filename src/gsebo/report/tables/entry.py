@@ -27,8 +27,8 @@ class Entry:
     cell: Cell
     # Those that were fitted, mostly one.
     networks: tuple[str, ...]
-    # Mean and standard deviation that the paper prints.
-    paper: tuple[float, float] | None
+    # Mean that is published, and its standard deviation where that is, too.
+    paper: tuple[float, float | None] | None
     ours: Summary | None
     # Of vanilla in the same place, if that is another cell, and of the paired test.
     vanilla: Summary | None

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from gsebo.data import NoiseSpec, level_in_words
+from gsebo.data import DATASETS, NoiseSpec, level_in_words
 from gsebo.data.noise.registry import INTER_CLASS
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Cell, TrialBlock
@@ -18,9 +18,15 @@ from gsebo.report.evidence import (
     mean_curve,
     measured_by,
 )
-from gsebo.report.names import dataset_title, gain_place, published_gain
+from gsebo.report.names import (
+    dataset_title,
+    gain_place,
+    published_gain,
+    published_source,
+)
 from gsebo.report.tables.detection import detection_sheet
 from gsebo.report.tables.entry import SIGNIFICANT, Entry, entries
+from gsebo.report.tables.evasion import evasion_sheet
 from gsebo.report.tables.table import (
     ColumnGroup,
     Content,
@@ -39,13 +45,16 @@ _BESIDE = ("paper", "ours", "difference")
 def accuracy_sheet(evidence: Evidence, *, brackets: bool = False) -> Sheet:
     """Lay out what is stored for a recipe.
 
-    Columns are datasets; where cells differ by their noise there is a table for each
-    dataset and kind of noise, and columns are levels of it. What became of the edges
-    follows where the recipe is about them, and curves where they are stored. The
-    paper's mean has columns of its own, or stands in brackets behind ours.
+    Columns are datasets, with a table for each family of attacked ones; where cells
+    differ by their noise there is a table for each dataset and kind of noise, and
+    columns are levels of it. What became of the edges follows where the recipe is about
+    them, and curves where they are stored. The paper's mean has columns of its own, or
+    stands in brackets behind ours, as it always does where columns are budgets.
     """
     if evidence.recipe.ranks_edges:
         return detection_sheet(evidence)
+    if evidence.recipe.evasion is not None:
+        return evasion_sheet(evidence)
     recipe, found = evidence.recipe, entries(evidence)
     if not found:
         raise InvalidInput(
@@ -65,7 +74,13 @@ def accuracy_sheet(evidence: Evidence, *, brackets: bool = False) -> Sheet:
         if clean:
             tables.append(_table("Graphs as they are", clean, seeds, brackets))
     else:
-        tables.append(_table("", found, seeds, brackets))
+        families = dict.fromkeys(DATASETS[cell.dataset].family for cell in found)
+        brackets = brackets or any(families)
+        for family in families:
+            part = {
+                c: e for c, e in found.items() if DATASETS[c.dataset].family == family
+            }
+            tables.append(_table(family, part, seeds, brackets))
     if recipe.shows_edges:
         tables += strength_tables(evidence)
     if curves := curve_table(evidence):
@@ -275,7 +290,8 @@ def _notes(
     shown = list(found)
     paper = "; the difference is ours less the paper's"
     if brackets:
-        paper = ", in brackets the mean of the paper"
+        source = published_source(evidence.recipe.name)
+        paper = f", in brackets the mean of {source}"
     if not any(entry.paper for entry in shown):
         paper = ""
     first = f"{what} in percent: mean ± standard deviation over {seeds} seeds{paper}."
