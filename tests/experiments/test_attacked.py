@@ -13,7 +13,7 @@ from gsebo import Graph, InvalidInput, Vanilla
 from gsebo.attacks import PRBCD
 from gsebo.attacks.perturbation import pair_keys, undirected_pairs
 from gsebo.data import apply_noise
-from gsebo.experiments.attacked import attacked_by_prbcd, graph_checksum
+from gsebo.experiments.attacked import attacked_by_prbcd, checksum_of_content
 from gsebo.experiments.fit import execute
 
 
@@ -57,7 +57,7 @@ def test_everything_that_it_depends_on_has_another_file(
     for case in [*cases, (heavy, 20, 0)]:
         attacked_by_prbcd(*case)
     assert len(files(own_cache)) == len(attacks) == 5
-    assert len({graph_checksum(one) for one in (graph, labels, heavy)}) == 3
+    assert len({checksum_of_content(one) for one in (graph, labels, heavy)}) == 3
 
 
 def test_the_budget_is_kept_and_the_test_nodes_suffer(attacks: list[int]) -> None:

@@ -139,6 +139,31 @@ backbones = ["mlp"]
 datasets = ["cora"]
 noise = [0, "removed:10", "removed:90", "labels:10"]
 """,
+    "metattack": """
+title = "Metattack: small"
+seeds = 2
+[[trials]]
+methods = ["vanilla", "gcn_jaccard", "amortised"]
+backbones = ["gcn"]
+datasets = ["cora-meta-0", "cora-meta-25", "citeseer-meta-0"]
+""",
+    "nettack": """
+title = "Nettack: small"
+seeds = 2
+[[trials]]
+methods = ["vanilla", "amortised"]
+backbones = ["gcn"]
+datasets = ["cora-nettack-1", "cora-nettack-5"]
+""",
+    "prbcd": """
+title = "PRBCD: small"
+seeds = 2
+[[trials]]
+methods = ["vanilla", "amortised"]
+backbones = ["gcn"]
+datasets = ["cora"]
+noise = [0, "prbcd:10", "prbcd:50"]
+""",
 }
 
 RunOutcome = Callable[[Planned], Result | None]

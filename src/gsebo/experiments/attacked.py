@@ -60,7 +60,7 @@ def attacked_by_prbcd(graph: Graph, percent: int, seed: int) -> Graph:
     attack = PRBCD(knows_labels=True)
     facts = {
         "format": _FORMAT,
-        "graph": graph_checksum(graph),
+        "graph": checksum_of_content(graph),
         "attack": asdict(attack),
         "victim": victim.get_params(deep=False),
         "percent": percent,
@@ -88,7 +88,7 @@ def attacked_by_prbcd(graph: Graph, percent: int, seed: int) -> Graph:
     return attacked
 
 
-def graph_checksum(graph: Graph) -> str:
+def checksum_of_content(graph: Graph) -> str:
     """The sha256 of everything in a graph that an attack or its victim may look at."""
     digest = hashlib.sha256(content_digest(graph).encode())
     for name in ("edge_weight", "edge_attr"):
