@@ -64,7 +64,9 @@ def test_every_method_on_every_attacked_graph(
         for row, method, setting in ROWS
         for dataset, noise in places
     }
-    expected |= {Cell("prognn", "gcn", *place): [0, 1] for place in slow}
+    expected |= {
+        Cell("prognn", "gcn", *place, "nuclear_every = 10"): [0, 1] for place in slow
+    }
     assert seeds_of(recipe) == expected
 
 

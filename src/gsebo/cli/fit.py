@@ -82,7 +82,8 @@ class FitOptions(GraphOptions):
         Option(
             metavar="COUNT|KIND:LEVEL",
             help="Add so many edges between classes, or other noise: random:COUNT "
-            "edges, or percentages: removed:30 (edges), features:30, labels:30.",
+            "edges, or percentages: removed:30 (edges), features:30, labels:30, "
+            "prbcd:30 (edges changed by an attack on the test nodes).",
         ),
     ] = "0"
     data_dir: DataDir = None
