@@ -343,7 +343,7 @@ class Inoculated(AmortisedClassifier):
         if None in (self.dose, self.candidates) and self.predictions != "none":
             before = FullBatchFit(self, given, None, run)
             with threads_for(before.work):
-                shift = before.shift()
+                shift = before.shift(before.classes())
         dose, count = self.prescribed(shift)
         prepared, candidate = with_candidates(given, count)
         fit = FullBatchFit(self, prepared, candidate, run, dose)
@@ -351,6 +351,13 @@ class Inoculated(AmortisedClassifier):
             # Whoever knows features alone knows nothing of candidates.
             fit.of_folds = before.of_folds
         return self._outcome(given, prepared, candidate, fit)
+
+    def look_at(self, given: PreparedGraph, run: Run) -> tuple[Shift, Tensor]:
+        """Whether edges far from labels look false, and each node's likely class."""
+        fit = FullBatchFit(self, given, None, run)
+        with threads_for(fit.work):
+            classes = fit.classes()
+            return fit.shift(classes), classes
 
     def prescribed(self, shift: Shift) -> tuple[float, int]:
         """The dose and the number of candidates that follow from the evidence."""

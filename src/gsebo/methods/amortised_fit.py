@@ -250,18 +250,24 @@ class FullBatchFit(AmortisedFit):
 
         return Inoculation(base, self.structure, lay_out, dose=dose, seed=self.run.seed)
 
-    def shift(self) -> Shift:
+    @cached_property
+    def _said_by_features(self) -> Tensor:
+        return _stitched(self.of_folds, self.folds.outer, self._alone)
+
+    def classes(self) -> Tensor:
+        """Class of each node: known, or what features alone say, ``[nodes]``."""
+        found = self._said_by_features.argmax(-1)
+        found[self.labelled] = self._alone.labels[self.labelled]
+        return found
+
+    def shift(self, classes: Tensor) -> Shift:
         """Whether edges far from labels look like those near them."""
-        prepared, base = self._prepared, self._alone
-        predicted = _stitched(self.of_folds, self.folds.outer, base)
-        classes = predicted.argmax(-1)
-        classes[self.labelled] = base.labels[self.labelled]
         labelled = torch.zeros_like(classes, dtype=torch.bool)
         labelled[self.labelled] = True
         return edge_shift(
-            prepared.graph,
-            prepared.features,
-            predicted,
+            self._prepared.graph,
+            self._prepared.features,
+            self._said_by_features,
             classes,
             labelled,
             self.run.seed,

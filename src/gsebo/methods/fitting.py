@@ -310,6 +310,8 @@ class Choice:
 
     tried: tuple[Tried, ...]
     parameters: dict[str, Any]  # Of the chosen method, in the form of JSON.
+    # Share of edges far from labels that look false beyond those near them.
+    shift: NotNegative = 0.0
 
     def __post_init__(self) -> None:
         chosen = sum(each.chosen for each in self.tried)

@@ -4,12 +4,19 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, final
 
-from gsebo.data.preparation import PREPARATIONS, Given, suitable_preparations
+from gsebo.data.preparation import (
+    PREPARATIONS,
+    Given,
+    fit_preparation,
+    suitable_preparations,
+)
 from gsebo.files import Count
 from gsebo.graph.graph import Graph
+from gsebo.methods.amortised import Inoculated
 from gsebo.methods.auto.elimination import Configuration, Elimination
 from gsebo.methods.auto.search import (
     PLAIN,
+    Planting,
     Search,
     candidate,
     candidate_names,
@@ -17,7 +24,7 @@ from gsebo.methods.auto.search import (
     train,
 )
 from gsebo.methods.controls import TrainVal
-from gsebo.methods.fitting import Choice, Outcome, Tried
+from gsebo.methods.fitting import Choice, Outcome, PreparedGraph, Tried
 from gsebo.methods.folds import stratified_folds
 from gsebo.methods.parameters import NumFolds, Steps, Width, plain_parameters
 from gsebo.methods.run import Run
@@ -27,10 +34,10 @@ from gsebo.training.history import SelectBy
 from gsebo.training.outer_step import OuterStepName
 
 
-def _reason(one: Configuration, ended: Elimination) -> str:
+def _reason(one: Configuration, ended: Elimination, planting: Planting | None) -> str:
     score, best = ended.scores[one], ended.scores[ended.winner]
     if one == ended.winner:
-        return _why_first(ended)
+        return _why_first(ended, planting)
     count = len(score.fold_accuracy)
     # Fold by fold, because who was given up has not been tried on all of them.
     ahead = sum(best.fold_accuracy[:count]) / count - sum(score.fold_accuracy) / count
@@ -43,9 +50,14 @@ def _reason(one: Configuration, ended: Elimination) -> str:
     return words
 
 
-def _why_first(ended: Elimination) -> str:
+def _why_first(ended: Elimination, planting: Planting | None) -> str:
     best = ended.scores[ended.winner]
     words = f"it is right on {best.accuracy:.1%} of {len(best.right)} held-out nodes"
+    if planting is not None:
+        words += (
+            f" with false edges planted at them, because {planting.excess:.0%} of the "
+            f"edges far from labels look false (standard error {planting.error:.0%})"
+        )
     if len(ended.finished) > 1:
         second = ended.finished[1]
         lead, error = best.lead_over(ended.scores[second])
@@ -72,6 +84,8 @@ def _untried(one: Configuration) -> Tried:
     )
 
 
+# What takes the place of the other where edges far from labels look false.
+_SCORED, _INOCULATED = "amortised", "inoculated"
 # Of a plain network where no label could be held out.
 _EPOCHS_WITHOUT_EVIDENCE = 200
 
@@ -85,6 +99,11 @@ class Auto(EpochClassifier):
     of epochs are chosen for the plain network and for an MLP; then the candidates are
     compared, and those that fall behind are given up.
     No test label is read, and nothing is tuned to a dataset by hand.
+
+    Held-out labels say how a method does near labels. Where edges far from them look
+    false more often, as after an attack on nodes without labels, ``inoculated`` stands
+    in for ``amortised``, and candidates are compared with false edges planted at the
+    held-out nodes.
 
     Args:
         methods: Names of the candidates, with commas between them.
@@ -101,6 +120,8 @@ class Auto(EpochClassifier):
         chosen_parameters_: Parameters of the chosen method.
         choice_: A record of every candidate: accuracy on held-out nodes, and why it was
             chosen or not.
+        shift_: Share of the edges far from labels that look false beyond those near
+            them, for sure; 0 where nothing was noticed.
     """
 
     needs_features: ClassVar[bool] = False
@@ -129,8 +150,12 @@ class Auto(EpochClassifier):
     def _train_one(self, data: Graph, run: Run) -> Outcome:
         shared = self._shared(str(run.device), run.seed)
         folds = stratified_folds(data, self.num_folds, run.seed)
-        search = Search(shared, data, folds, run, by_loss=self.select_by == "loss")
-        tried = self._choose(data, search) if folds else self._without_evidence(data)
+        planting = self._planting(data, run) if folds else None
+        by_loss = self.select_by == "loss"
+        search = Search(shared, data, folds, run, by_loss=by_loss, planting=planting)
+        tried = self._without_evidence(data)
+        if folds:
+            tried = self._choose(data, search, planting)
         chosen = next(each for each in tried if each.chosen)
         preparation, prepared = search.prepared(chosen.preparation)
         estimator = candidate(shared, chosen.candidate, chosen.epochs)
@@ -143,33 +168,55 @@ class Auto(EpochClassifier):
         model = outcome.model
         if not isinstance(preparation, Given):
             model = replace(model, preparation=preparation)
-        choice = Choice(tuple(tried), parameters)
+        noticed = 0.0 if planting is None else planting.excess
+        choice = Choice(tuple(tried), parameters, noticed)
         return outcome._replace(model=model, choice=choice)
 
-    def _choose(self, data: Graph, search: Search) -> list[Tried]:
+    def _planting(self, data: Graph, run: Run) -> Planting | None:
+        """False edges to choose by, where edges far from labels look false."""
+        if "x" not in data or _SCORED not in candidate_names(self.methods):
+            return None
+        estimator = candidate(self._shared(str(run.device), run.seed), _INOCULATED)
+        assert isinstance(estimator, Inoculated)
+        prepared = fit_preparation(self._preparations(data)[0], data).apply(data)
+        shift, classes = estimator.look_at(PreparedGraph(prepared, run.device), run)
+        if not shift.sure:
+            return None
+        dose, _ = estimator.prescribed(shift)
+        return Planting(shift.excess, shift.error, classes.cpu(), dose, run.seed)
+
+    def _choose(
+        self, data: Graph, search: Search, planting: Planting | None
+    ) -> list[Tried]:
         names = self._preparations(data)
         wanted = []
         for method in candidate_names(self.methods):
-            # Whatever learns a structure has the network and the features of vanilla.
-            plain = method if method in PLAIN else "vanilla"
+            if planting is not None and method == _SCORED:
+                method = _INOCULATED
+            # Whatever learns a structure has the network and the features of vanilla; of
+            # an MLP where false edges would have a say in them.
+            usual = "vanilla" if planting is None else "mlp"
+            plain = method if method in PLAIN else usual
             preparation, best = search.choose_features(plain, names)
             epochs = self._epochs_at(best) if refits(method) else None
             wanted.append(Configuration(method, preparation, epochs))
         able = [one for one in wanted if search.can_try(one.method)]
         if not able:
             return self._without_evidence(data)
-        ended = search.compare(able)
+        ended = (
+            search.compare(able) if planting is None else search.compare_planted(able)
+        )
         tried = [
             Tried(
                 candidate=one.method,
                 preparation=one.preparation,
-                epochs=self._length(one, ended, search),
+                epochs=self._length(one, ended, search, planting is not None),
                 fold_accuracy=ended.scores[one].fold_accuracy,
                 accuracy=ended.scores[one].accuracy,
                 log_loss=ended.scores[one].loss,
                 seconds=ended.scores[one].seconds,
                 chosen=one == ended.winner,
-                reason=_reason(one, ended),
+                reason=_reason(one, ended, planting),
             )
             for one in able
         ]
@@ -190,12 +237,13 @@ class Auto(EpochClassifier):
         return [chosen, *others]
 
     def _length(
-        self, one: Configuration, ended: Elimination, search: Search
+        self, one: Configuration, ended: Elimination, search: Search, planted: bool
     ) -> int | None:
         if one.method not in PLAIN:
             return one.epochs
-        # One fold may be enough to win, but a length is better with more of them.
-        if one == ended.winner:
+        # One fold may be enough to win, but a length is better with more of them; and
+        # with false edges it is not known at which evaluation it was best.
+        if one == ended.winner or planted:
             return self._epochs_at(search.best_evaluation(one))
         return self._epochs_at(ended.scores[one].best)
 
@@ -214,6 +262,7 @@ class Auto(EpochClassifier):
     def _tell_choice(self, choice: Choice | None) -> None:
         assert choice is not None
         self.decision_ = choice
+        self.shift_ = choice.shift
         chosen = choice.chosen
         self.chosen_ = chosen.candidate
         self.preparation_ = chosen.preparation

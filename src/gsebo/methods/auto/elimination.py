@@ -1,5 +1,7 @@
 """Configurations are compared on held-out labels, and the hopeless given up early."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,6 +37,8 @@ class HeldOutCurve:
     right: Tensor
     loss: Tensor
     seconds: float
+    # The same of what came of it, with false edges planted at those nodes.
+    planted: HeldOutCurve | None = None
 
     def prolonged(self, length: int) -> tuple[Tensor, Tensor]:
         """Both, as if a training that ended early stayed as it ended."""
@@ -67,7 +71,7 @@ class HeldOutScore:
     @classmethod
     def of(
         cls, curves: Sequence[HeldOutCurve], *, by_loss: bool = False
-    ) -> "HeldOutScore":
+    ) -> HeldOutScore:
         """Find the evaluation that was best over all folds, with a curve for each.
 
         It is the one of least loss, not ``by_loss`` alone among those that are nearly
@@ -93,7 +97,7 @@ class HeldOutScore:
             seconds=sum(curve.seconds for curve in curves),
         )
 
-    def lead_over(self, other: "HeldOutScore") -> tuple[float, float]:
+    def lead_over(self, other: HeldOutScore) -> tuple[float, float]:
         """By how much this is more accurate on the same nodes, and its standard error.
 
         That is the error of a fair coin thrown for every node on which the two differ,

@@ -1,14 +1,16 @@
 """Held-out labels decide: features, training length and method of one fit."""
 
 import time
+import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from gsebo.data.preparation import Preparation, fit_preparation
-from gsebo.errors import InvalidInput
+from gsebo.errors import InputWarning, InvalidInput
 from gsebo.files import Count, Form, NotNegative, check_tensors
 from gsebo.graph.graph import Graph
 from gsebo.methods.auto.elimination import (
@@ -20,13 +22,14 @@ from gsebo.methods.auto.elimination import (
     evaluated,
 )
 from gsebo.methods.base import GraphClassifier
-from gsebo.methods.fitting import Outcome
+from gsebo.methods.fitting import Outcome, PreparedGraph
 from gsebo.methods.folds import Fold
 from gsebo.methods.run import Run
 from gsebo.methods.schedule import EpochClassifier
 from gsebo.names import own_name
 from gsebo.training import Checkpoint, StepRecord
 from gsebo.training.checkpoint import FORMAT, CheckpointFacts
+from gsebo.training.inoculation import false_edges
 
 PLAIN = ("vanilla", "mlp")
 """Networks without structure learning: the length of their training is chosen, and then
@@ -97,6 +100,39 @@ def train(estimator: GraphClassifier, data: Graph, run: Run) -> Outcome:
     return outcome
 
 
+@final
+@dataclass(frozen=True, eq=False)
+class Planting:
+    """False edges at nodes whose labels are held out.
+
+    Where edges far from labels look false more often than those near them, held-out
+    labels say little of nodes far away: unless they are made to look alike.
+
+    Attributes:
+        excess: Share of edges far from labels that look false beyond others.
+        error: Its standard error.
+        classes: Class of each node, known or predicted, ``[nodes]``.
+        dose: False edges for each edge of a node.
+        seed: Decides which.
+    """
+
+    excess: float
+    error: float
+    classes: Tensor
+    dose: float
+    seed: int
+
+    def graph(self, data: Graph, fold: Fold, number: int) -> Graph:
+        """The graph of a fold with false edges at its held-out nodes."""
+        rng = torch.Generator().manual_seed((self.seed * 1_000_003 + number) % 2**63)
+        edges = data.edge_index.cpu()
+        degree = edges[1].bincount(minlength=len(self.classes))
+        nodes = fold.held_out.cpu()
+        drawn = false_edges(nodes, self.classes, degree, self.dose, rng)
+        both = torch.cat([edges, drawn, drawn.flip(0)], dim=1)
+        return PreparedGraph(data, torch.device("cpu")).with_edges(both).data
+
+
 class _CurveFacts(CheckpointFacts, frozen=True, kw_only=True):
     # Of evaluations.
     num_looks: Count
@@ -115,12 +151,14 @@ class Search:
         run: Run,
         *,
         by_loss: bool,
+        planting: Planting | None = None,
     ) -> None:
         self._parameters = parameters
         self._data = data
         self._folds = folds
         self._run = run
         self._by_loss = by_loss
+        self._planting = planting
         self._prepared: dict[str, tuple[Preparation, Graph]] = {}
         self._curves: dict[tuple[Configuration, int], HeldOutCurve] = {}
         self._fingerprint = run.fingerprint()
@@ -153,6 +191,16 @@ class Search:
         """Find the best of some, on as many held-out nodes as are enough."""
         return eliminate(tried, self._folds, self._curve, enough, self._by_loss)
 
+    def compare_planted(self, tried: Sequence[Configuration]) -> Elimination:
+        """The same on held-out nodes that have got false edges."""
+
+        def curve(one: Configuration, number: int) -> HeldOutCurve:
+            found = self._curve(one, number).planted
+            assert found is not None
+            return found
+
+        return eliminate(tried, self._folds, curve, _ENOUGH_FOR_METHODS, self._by_loss)
+
     def best_evaluation(self, plain: Configuration) -> int:
         """That of a plain network on all folds, however many it was tried on."""
         curves: list[HeldOutCurve] = []
@@ -175,7 +223,7 @@ class Search:
             place = checkpoint and checkpoint.stage(name)
             found = self._load(place, len(fold.held_out)) if place else None
             if found is None:
-                found = self._train(tried, fold)
+                found = self._train(tried, fold, number)
                 if place:
                     self._save(place, found)
             self._curves[key] = found
@@ -188,7 +236,13 @@ class Search:
             num_looks=len(curve.right),
             seconds=curve.seconds,
         )
-        place.write({"right": curve.right, "loss": curve.loss}, facts)
+        tensors = {"right": curve.right, "loss": curve.loss}
+        if curve.planted is not None:
+            tensors |= {
+                "planted_right": curve.planted.right,
+                "planted_loss": curve.planted.loss,
+            }
+        place.write(tensors, facts)
 
     def _load(self, place: Checkpoint, num_nodes: int) -> HeldOutCurve | None:
         found = place.read(self._fingerprint, _CurveFacts)
@@ -197,10 +251,17 @@ class Search:
         tensors, facts = found
         shape = facts.num_looks, num_nodes
         forms = {"right": Form(torch.bool, shape), "loss": Form(torch.float32, shape)}
+        if self._planting is not None:
+            forms["planted_right"] = Form(torch.bool, (1, num_nodes))
+            forms["planted_loss"] = Form(torch.float32, (1, num_nodes))
         check_tensors(tensors, forms, f"{place.path}")
-        return HeldOutCurve(tensors["right"], tensors["loss"], facts.seconds)
+        planted = None
+        if self._planting is not None:
+            values = tensors["planted_right"], tensors["planted_loss"]
+            planted = HeldOutCurve(*values, facts.seconds)
+        return HeldOutCurve(tensors["right"], tensors["loss"], facts.seconds, planted)
 
-    def _train(self, tried: Configuration, fold: Fold) -> HeldOutCurve:
+    def _train(self, tried: Configuration, fold: Fold, number: int) -> HeldOutCurve:
         begun = time.perf_counter()
         estimator = candidate(self._parameters, tried.method, tried.epochs)
         _, data = self.prepared(tried.preparation)
@@ -214,10 +275,21 @@ class Search:
 
         tell = self._run.watcher or (lambda record, logits: None)
         if tried.method in PLAIN:
-            train(estimator, fold.for_length(data), self._run.watched_by(watch))
+            shown = fold.for_length(data)
+            outcome = train(estimator, shown, self._run.watched_by(watch))
         else:
-            alone = self._run.watched_by(tell)
-            outcome = train(estimator, fold.for_method(data), alone)
+            shown, alone = fold.for_method(data), self._run.watched_by(tell)
+            outcome = train(estimator, shown, alone)
             evaluations = [evaluated(outcome.probability[nodes].log(), labels)]
         right, loss = map(torch.stack, zip(*evaluations, strict=True))
-        return HeldOutCurve(right, loss, time.perf_counter() - begun)
+        planted = None
+        if self._planting is not None:
+            with warnings.catch_warnings():
+                # That false edges are new to a fit is what they are planted for.
+                warnings.simplefilter("ignore", InputWarning)
+                graph = self._planting.graph(shown, fold, number)
+                found = outcome.model.probabilities(graph)[nodes]
+            correct, likelihood = evaluated(found.log(), labels)
+            seconds = time.perf_counter() - begun
+            planted = HeldOutCurve(correct[None], likelihood[None], seconds)
+        return HeldOutCurve(right, loss, time.perf_counter() - begun, planted)
