@@ -39,6 +39,8 @@ from gsebo.methods.controls import Vanilla
 # Counts up when the same attack with the same parameters would give other pairs.
 _FORMAT = 1
 _WIDTH = 64
+# Loss and block are those with which PyG's PRBCD is mostly run.
+_BLOCK = 250_000
 _WHAT = "an attacked graph"
 _Pairs = list[tuple[Size, Size]]
 
@@ -57,7 +59,7 @@ def attacked_by_prbcd(graph: Graph, percent: int, seed: int) -> Graph:
     validate(graph)
     graph = sized(graph)
     victim = Vanilla(hidden_channels=_WIDTH, device="cpu", random_state=seed)
-    attack = PRBCD(knows_labels=True)
+    attack = PRBCD(knows_labels=True, loss="prob_margin", block_size=_BLOCK)
     facts = {
         "format": _FORMAT,
         "graph": checksum_of_content(graph),
