@@ -35,6 +35,7 @@ _QUICK: dict[str, Any] = {
 QUICK_OF: dict[str, dict[str, Any]] = {
     "retrain": {"method_options": {"max_outer_steps": 4}},
     "amortised": {"num_folds": 2, "refit_epochs": 12},
+    "inoculated": {"num_folds": 2, "refit_epochs": 12},
     # With other features, or an MLP, it would be another method on another graph.
     "auto": {"methods": "vanilla,gsebo", "features": "given", "num_folds": 2},
     # Hot, because a cold sample is as sensitive to rounding as a coin on its edge.
@@ -71,6 +72,7 @@ _CALM: dict[str, dict[str, Any] | None] = {
     "retrain": {"method_options": {"dropout": 0.0, "max_outer_steps": 4}},
     # Folds are dealt by the number of each node.
     "amortised": {"label_use": "fixed"},
+    "inoculated": None,  # False edges are drawn by the numbers of nodes.
     "auto": None,  # It holds out labels by the number of each node.
     "vgcn": None,  # Every pair of nodes has noise of its own.
     "idgl": {"graph_dropout": 0.0, "embedding_dropout": 0.0},

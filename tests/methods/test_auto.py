@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from gsebo import InvalidInput, load_model
+from gsebo import Checkpoint, InvalidInput, load_model
 from gsebo.data import load, validate
 from gsebo.methods import METHODS
 
@@ -220,3 +220,49 @@ def test_it_does_well_on_cora() -> None:
     model = auto(hidden_channels=32, max_epochs=100, inner_lr=0.02).fit(data)
     assert model.chosen_ == "vanilla"
     assert model.score(data) > 0.83
+
+
+# --- edges far from labels that look false -------------------------------------------
+
+
+def attacked(seed: int = 0) -> Data:
+    """False edges at test nodes alone, as many as there were edges."""
+    data = graph(split="random:20/20/60", average_degree=8.0, feature_signal=1.0)
+    rng = torch.Generator().manual_seed(seed)
+    test = data.test_mask.nonzero().squeeze(-1)
+    ends = test[torch.randint(len(test), (2, 4000), generator=rng)]
+    apart = ends[:, data.y[ends[0]] != data.y[ends[1]]][:, : data.num_edges // 2]
+    both = torch.cat([data.edge_index, apart, apart.flip(0)], dim=1)
+    return with_fields(data, edge_index=both)
+
+
+def test_an_attack_far_from_labels_is_noticed(tmp_path: Path) -> None:
+    data = attacked()
+    model = auto(methods="vanilla,mlp,amortised").fit(data)
+    assert model.shift_ > 0.2
+    names = {each["candidate"] for each in model.choice_}
+    assert names == {"vanilla", "mlp", "inoculated"}
+    (why,) = (each["reason"] for each in model.choice_ if each["chosen"])
+    assert "false edges planted" in why and "look false" in why
+    assert model.chosen_ != "vanilla"
+    model.save(tmp_path / "model")
+    assert load_model(tmp_path / "model").shift_ == model.shift_
+
+
+def test_where_nothing_is_noticed_held_out_labels_decide() -> None:
+    # One clean graph in forty is beyond two standard errors by chance; not this one.
+    data = graph(split="random:20/20/60", seed=1)
+    model = auto(methods="vanilla,mlp,amortised").fit(data)
+    assert model.shift_ == 0
+    assert all("planted" not in each["reason"] for each in model.choice_)
+    assert {each["candidate"] for each in model.choice_} >= {"amortised"}
+
+
+def test_an_interrupted_choice_with_planted_edges_goes_on(tmp_path: Path) -> None:
+    data = attacked()
+    whole = auto(methods="vanilla,amortised").fit(data)
+    place = Checkpoint(tmp_path / "run")
+    first = auto(methods="vanilla,amortised").fit(data, checkpoint=place)
+    again = auto(methods="vanilla,amortised").fit(data, checkpoint=place)
+    assert_same_fit(first, whole)
+    assert_same_fit(again, whole)

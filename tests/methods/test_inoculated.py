@@ -1,0 +1,65 @@
+"""Strengths that have seen false edges."""
+
+import pytest
+import torch
+
+from gsebo import Amortised, Inoculated
+from gsebo.attacks import Nettack
+from gsebo.data import load
+from gsebo.structure.shift import Shift
+
+from .examples import assert_same_fit, quick, small_graph
+
+
+def test_without_a_dose_it_is_amortised() -> None:
+    data = small_graph()
+    plain = quick("amortised").fit(data)
+    assert_same_fit(quick("inoculated", dose=0.0, candidates=0).fit(data), plain)
+
+
+def test_a_dose_changes_the_function() -> None:
+    data = small_graph()
+    none, some = (
+        quick("inoculated", dose=dose, candidates=0).fit(data) for dose in (0.0, 2.0)
+    )
+    assert not torch.equal(none.strength_, some.strength_)
+
+
+def test_one_seed_one_fit() -> None:
+    data = small_graph()
+    first, again = (quick("inoculated").fit(data) for _ in range(2))
+    assert_same_fit(first, again)
+
+
+@pytest.mark.parametrize("sure", [0.0, 0.03, 0.1, 0.5])
+def test_the_prescription_follows_the_evidence(sure: float) -> None:
+    method = Inoculated()
+    dose, candidates = method.prescribed(Shift(sure, 0.0))
+    more = method.prescribed(Shift(sure + 0.05, 0.0))
+    assert 0 < dose <= more[0] <= 4
+    assert 0 <= candidates <= more[1] <= 5
+    # What is within two standard errors is no evidence.
+    assert method.prescribed(Shift(sure, 0.5)) == method.prescribed(Shift())
+
+
+def test_what_is_given_is_prescribed() -> None:
+    method = Inoculated(dose=1.5, candidates=2)
+    assert method.prescribed(Shift(0.9, 0.0)) == (1.5, 2)
+
+
+def test_no_prediction_is_compared_where_none_is_asked_for() -> None:
+    model = quick("inoculated", predictions="none").fit(small_graph())
+    assert model.model_.scorer.features_only is None
+
+
+def test_it_holds_where_nodes_without_labels_are_attacked() -> None:
+    graph = load("cora")
+    degree = graph.edge_index[1].bincount(minlength=graph.num_nodes)
+    nodes = (graph.test_mask & (degree > 6)).nonzero().squeeze(-1)[:50]
+    change = Nettack().attack(graph, budget=5, nodes=nodes, random_state=0)
+    attacked = change.apply(graph)
+    plain, seen = (
+        (kind(random_state=0).fit(attacked).predict()[nodes] == graph.y[nodes]).sum()
+        for kind in (Amortised, Inoculated)
+    )
+    assert seen > plain + 2
