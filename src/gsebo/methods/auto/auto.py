@@ -6,6 +6,7 @@ from typing import Any, ClassVar, final
 
 from gsebo.data.preparation import (
     PREPARATIONS,
+    WITHOUT_FEATURES,
     Given,
     fit_preparation,
     suitable_preparations,
@@ -174,11 +175,14 @@ class Auto(EpochClassifier):
 
     def _planting(self, data: Graph, run: Run) -> Planting | None:
         """False edges to choose by, where edges far from labels look false."""
-        if "x" not in data or _SCORED not in candidate_names(self.methods):
+        preparation = self._preparations(data)[0]
+        # Features that are made of edges follow whoever changes edges.
+        told = preparation not in WITHOUT_FEATURES
+        if not told or _SCORED not in candidate_names(self.methods):
             return None
         estimator = candidate(self._shared(str(run.device), run.seed), _INOCULATED)
         assert isinstance(estimator, Inoculated)
-        prepared = fit_preparation(self._preparations(data)[0], data).apply(data)
+        prepared = fit_preparation(preparation, data).apply(data)
         shift, classes = estimator.look_at(PreparedGraph(prepared, run.device), run)
         if not shift.sure:
             return None
@@ -193,8 +197,8 @@ class Auto(EpochClassifier):
         for method in candidate_names(self.methods):
             if planting is not None and method == _SCORED:
                 method = _INOCULATED
-            # Whatever learns a structure has the network and the features of vanilla; of
-            # an MLP where false edges would have a say in them.
+            # Whatever learns a structure has the network and the features of vanilla,
+            # or of an MLP where false edges would have a say in them.
             usual = "vanilla" if planting is None else "mlp"
             plain = method if method in PLAIN else usual
             preparation, best = search.choose_features(plain, names)
