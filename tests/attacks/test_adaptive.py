@@ -104,7 +104,7 @@ def test_prbcd_finds_more_than_it_does_against_a_plain_network() -> None:
 
 def test_inoculated_and_automatic_fits_are_attacked_in_the_same_way() -> None:
     graph = small_graph()
-    model = Inoculated(**QUICK, candidates=0).fit(graph)
+    model = Inoculated(**QUICK, candidates=0, floor=0.5).fit(graph)
     auto = Auto(methods="amortised", features="given", random_state=0, num_folds=2)
     for each in (model, auto.set_params(max_epochs=20).fit(graph)):
         victim = victim_of(each, graph)

@@ -1,11 +1,15 @@
 """Strengths that have seen false edges."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
-from gsebo import Amortised, Inoculated
+from gsebo import Amortised, Inoculated, InvalidInput, load_model
 from gsebo.attacks import Nettack
 from gsebo.data import load
+from gsebo.graph import Topology
+from gsebo.sparse import make_features
 from gsebo.structure.shift import Shift
 
 from .examples import assert_same_fit, quick, small_graph
@@ -34,17 +38,51 @@ def test_one_seed_one_fit() -> None:
 @pytest.mark.parametrize("sure", [0.0, 0.03, 0.1, 0.5])
 def test_the_prescription_follows_the_evidence(sure: float) -> None:
     method = Inoculated()
-    dose, candidates = method.prescribed(Shift(sure, 0.0))
+    dose, candidates, floor = method.prescribed(Shift(sure, 0.0))
     more = method.prescribed(Shift(sure + 0.05, 0.0))
     assert 0 < dose <= more[0] <= 4
     assert 0 <= candidates <= more[1] <= 5
+    assert 0 <= floor <= more[2] <= 0.5
     # What is within two standard errors is no evidence.
     assert method.prescribed(Shift(sure, 0.5)) == method.prescribed(Shift())
 
 
 def test_what_is_given_is_prescribed() -> None:
-    method = Inoculated(dose=1.5, candidates=2)
-    assert method.prescribed(Shift(0.9, 0.0)) == (1.5, 2)
+    method = Inoculated(dose=1.5, candidates=2, floor=0.1)
+    assert method.prescribed(Shift(0.9, 0.0)) == (1.5, 2, 0.1)
+
+
+@pytest.mark.parametrize("candidates", [0, 2])
+def test_a_floor_multiplies_what_features_alone_say(
+    candidates: int, tmp_path: Path
+) -> None:
+    data = small_graph()
+    plain, floored = (
+        quick("inoculated", dose=1.0, candidates=candidates, floor=floor).fit(data)
+        for floor in (0.0, 0.5)
+    )
+    assert torch.equal(plain.strength_, floored.strength_)
+    features = make_features(data.x, torch.float32, "cpu")
+    pattern = Topology.of(plain.model_.held[0], self_loops=True, device="cpu").pattern
+    with torch.no_grad():
+        alone = plain.model_.scorer.features_only(features, pattern, None, None)
+    expected = plain.probability_ * alone.softmax(-1).sqrt()
+    expected /= expected.sum(-1, keepdim=True)
+    torch.testing.assert_close(floored.probability_, expected)
+    torch.testing.assert_close(floored.predict_proba(data), expected)
+    floored.save(tmp_path / "model")
+    again = load_model(tmp_path / "model").predict_proba(data)
+    assert torch.equal(again, floored.predict_proba(data))
+    if not candidates:
+        module = floored.to_module()
+        found = module(data.x, data.edge_index).softmax(-1)
+        torch.testing.assert_close(found, expected)
+
+
+def test_a_floor_without_predictions_of_features_is_refused() -> None:
+    for options in ({"predictions": "none"}, {"refit": False}):
+        with pytest.raises(InvalidInput, match="floor=0"):
+            quick("inoculated", floor=0.5, **options).fit(small_graph())
 
 
 def test_no_prediction_is_compared_where_none_is_asked_for() -> None:

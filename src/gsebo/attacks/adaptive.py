@@ -80,7 +80,8 @@ class ScoredVictim:
         self._features = make_features(x, model.dtype, model.device)
         self._backbone = copy.deepcopy(model.backbone).eval().requires_grad_(False)
         self._structure = copy.deepcopy(scorer.structure).requires_grad_(False)
-        self._first, self._learned = scorer.first, scorer.weights.detach()
+        self._scorer, self._first = copy.deepcopy(scorer), scorer.first
+        self._learned = scorer.weights.detach()
         self._feature_weights = FeatureWeights(
             self._structure.centre, self._structure.scale
         )
@@ -119,7 +120,7 @@ class ScoredVictim:
             scores = torch.where(layout.known >= 0, stored, fresh)
         strengths = self._normalised(graph, scores, weight)
         found: Tensor = self._backbone(self._features, graph.pattern, strengths, None)
-        return found
+        return self._scorer.grounded(found, self._features)
 
     def _normalised(self, graph: Topology, scores: Tensor, weight: Tensor) -> Tensor:
         """Strengths of all entries; a self-loop weighs one."""

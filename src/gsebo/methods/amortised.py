@@ -5,7 +5,7 @@ Inoculated ones were judged on graphs with false edges, too.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, final
+from typing import ClassVar, Literal, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from torch import Tensor
 from gsebo.bilevel import Hypergradient, make_hypergradient, make_optimizer
 from gsebo.data.formats.folder import GraphFolder
 from gsebo.distributed.group import Group
+from gsebo.errors import InvalidInput
 from gsebo.files import Count
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.graph import Graph
@@ -206,12 +207,13 @@ class AmortisedClassifier(GraphClassifier):
         prepared: PreparedGraph,
         candidate: Tensor | None,
         fit: AmortisedFit,
+        floor: float = 0.0,
     ) -> Outcome:
         """Run a fit, and lay what it learned with candidates over the given graph."""
         with threads_for(fit.work):
             learned = fit.learn()
             if self.refit:
-                outcome = refitted_outcome(prepared, candidate, fit, learned)
+                outcome = refitted_outcome(prepared, candidate, fit, learned, floor)
             else:
                 outcome = outcome_of_networks(prepared, fit, learned)
         return outcome if candidate is None else over_given_graph(given, outcome)
@@ -311,6 +313,17 @@ class Amortised(AmortisedClassifier):
 # Chosen on nodes of no mask: see docs/attacks.md.
 _DOSE, _DOSE_PER_EXCESS, _CANDIDATES_PER_EXCESS = 0.5, 15.0, 25.0
 _MOST_DOSE, _MOST_CANDIDATES = 4.0, 5
+# The part of features alone in a prediction, likewise.
+_FLOOR_PER_EXCESS, _MOST_FLOOR = 10.0, 0.5
+
+
+@final
+class Prescription(NamedTuple):
+    """What follows from how false edges look, or was given."""
+
+    dose: float
+    candidates: int
+    floor: float
 
 
 @final
@@ -321,7 +334,8 @@ class Inoculated(AmortisedClassifier):
     As :class:`~gsebo.Amortised`, but in every outer step the function is judged on a
     graph that has false edges at the judging nodes. How many depends on evidence: on
     how much more often edges far from labelled nodes look as if drawn by chance than
-    edges between labelled nodes. Where many do, nearest neighbors by features stand in.
+    edges between labelled nodes. Where many do, nearest neighbors by features stand in,
+    and what features alone say of a node has a part in its prediction.
     Weights learn on the given graph alone.
 
     Args:
@@ -329,10 +343,22 @@ class Inoculated(AmortisedClassifier):
             many as the evidence says.
         candidates: So many nearest neighbors by features become edges that start near
             zero; ``None``: as many as the evidence says.
+        floor: How much what features alone say counts in a prediction, as the power of
+            its probabilities beside those of the network; ``None``: as much as the
+            evidence says. It needs ``predictions`` and ``refit``.
     """
 
     dose: Rate | None = None
     candidates: CountOrZero | None = None
+    floor: Rate | None = None
+
+    def _check_parameters(self) -> None:
+        if self.floor and (self.predictions == "none" or not self.refit):
+            raise InvalidInput(
+                f"floor={self.floor!r} given with predictions={self.predictions!r} and "
+                f"refit={self.refit!r}; expected predictions of features and "
+                "refit=True, or floor=0."
+            )
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         given = PreparedGraph(data, runs[0].device)
@@ -340,17 +366,18 @@ class Inoculated(AmortisedClassifier):
 
     def _train_one(self, given: PreparedGraph, run: Run) -> Outcome:
         shift, before = Shift(), None
-        if None in (self.dose, self.candidates) and self.predictions != "none":
+        given_by_hand = self.dose, self.candidates, self.floor
+        if None in given_by_hand and self.predictions != "none":
             before = FullBatchFit(self, given, None, run)
             with threads_for(before.work):
                 shift = before.shift(before.classes())
-        dose, count = self.prescribed(shift)
-        prepared, candidate = with_candidates(given, count)
-        fit = FullBatchFit(self, prepared, candidate, run, dose)
+        chosen = self.prescribed(shift)
+        prepared, candidate = with_candidates(given, chosen.candidates)
+        fit = FullBatchFit(self, prepared, candidate, run, chosen.dose)
         if before is not None:
             # Whoever knows features alone knows nothing of candidates.
             fit.of_folds = before.of_folds
-        return self._outcome(given, prepared, candidate, fit)
+        return self._outcome(given, prepared, candidate, fit, chosen.floor)
 
     def look_at(self, given: PreparedGraph, run: Run) -> tuple[Shift, Tensor]:
         """Whether edges far from labels look false, and each node's likely class."""
@@ -359,13 +386,15 @@ class Inoculated(AmortisedClassifier):
             classes = fit.classes()
             return fit.shift(classes), classes
 
-    def prescribed(self, shift: Shift) -> tuple[float, int]:
-        """The dose and the number of candidates that follow from the evidence."""
+    def prescribed(self, shift: Shift) -> Prescription:
+        """What follows from the evidence, where it was not given."""
         # Rounded, so that processors which round otherwise agree.
         sure = round(shift.sure, 2)
-        dose, candidates = self.dose, self.candidates
+        dose, candidates, floor = self.dose, self.candidates, self.floor
         if dose is None:
             dose = min(_DOSE + _DOSE_PER_EXCESS * sure, _MOST_DOSE)
         if candidates is None:
             candidates = min(int(_CANDIDATES_PER_EXCESS * sure), _MOST_CANDIDATES)
-        return dose, candidates
+        if floor is None:
+            floor = min(_FLOOR_PER_EXCESS * sure, _MOST_FLOOR)
+        return Prescription(dose, candidates, floor)

@@ -457,8 +457,12 @@ def refitted_outcome(
     candidate: Tensor | None,
     fit: AmortisedFit,
     learned: Learned,
+    floor: float,
 ) -> Outcome:
-    """The fresh network, on a graph whose edges the learned function scores."""
+    """The fresh network, on a graph whose edges the learned function scores.
+
+    What features alone say counts as the ``floor`` says.
+    """
     backbone, features, progress = fit.backbone, prepared.features, learned.progress
     topology = prepared.topology(self_loops=backbone.self_loops)
     own = progress.best_outer.get("own")
@@ -480,11 +484,9 @@ def refitted_outcome(
     )
     strengths, weights = scored(graph.whole), scored.weights()
     given = weights if candidate is None else weights[..., ~candidate]
+    scorer = Scorer(structure, alone, first, given, floor)
     model = fitted_on(
-        prepared,
-        loaded_with(backbone, learned.weights),
-        strengths,
-        scorer=Scorer(structure, alone, first, given),
+        prepared, loaded_with(backbone, learned.weights), strengths, scorer=scorer
     )
     logits = backbone(features, topology.pattern, strengths, None)
-    return Outcome(model, progress, logits.softmax(-1))
+    return Outcome(model, progress, scorer.grounded(logits, features).softmax(-1))

@@ -180,7 +180,11 @@ class FittedModel:
             functional_call(self.backbone, weights or {}, (features, *graph, None))
             for graph, weights in members
         )
-        return reduce(torch.add, (softmax(one, -1) / len(members) for one in logits))
+        mean = reduce(torch.add, (softmax(one, -1) / len(members) for one in logits))
+        if self.scorer is None or not self.scorer.floor:
+            return mean
+        tiny = torch.finfo(mean.dtype).tiny
+        return self.scorer.grounded(mean.clamp(min=tiny).log(), features).softmax(-1)
 
     def _require_edge_values(self, data: Graph | GraphFolder) -> None:
         """Refuse a graph whose edges lack weights or attributes that the model uses."""

@@ -19,6 +19,7 @@ from gsebo.graph import Topology, canonicalise
 from gsebo.graph.features import normalise_rows
 from gsebo.graph.graph import Graph
 from gsebo.model.fitted import FittedModel
+from gsebo.model.scorer import grounded
 from gsebo.nn.base import Features
 from gsebo.sparse import Noise, make_features
 
@@ -69,6 +70,10 @@ class FittedModule(nn.Module):
                 "edges, such as GSEBO or Amortised."
             )
         self.backbone = copy.deepcopy(model.backbone)
+        self.features_only: nn.Module | None = None
+        self.floor = 0.0 if model.scorer is None else model.scorer.floor
+        if model.scorer is not None and self.floor:
+            self.features_only = copy.deepcopy(model.scorer.features_only)
         for layer in self.backbone.modules():
             if isinstance(layer, MessagePassing):
                 # Its edges are in another order than those of a mask.
@@ -120,10 +125,12 @@ class FittedModule(nn.Module):
             ones = torch.ones(edge_index.shape[1], dtype=dtype, device=x.device)
             masked = _on_entries(topology, self.mask(ones, len(x)))
             strengths = strengths * masked
-        logits: Tensor = self.backbone(
-            self._features(x), topology.pattern, strengths, noise
-        )
-        return logits
+        features = self._features(x)
+        logits: Tensor = self.backbone(features, topology.pattern, strengths, noise)
+        if self.features_only is None:
+            return logits
+        alone = self.features_only(features, topology.pattern, None, noise)
+        return grounded(logits, alone, self.floor)
 
     def _laid_out(self, edge_index: Tensor, x: Tensor) -> _Seen:
         if x.dim() != 2 or x.shape[1] != self.num_features:

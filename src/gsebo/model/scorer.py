@@ -31,7 +31,8 @@ from gsebo.model.state import (
     weight_forms,
 )
 from gsebo.nn import Backbone
-from gsebo.sparse import row_sum
+from gsebo.nn.base import Features
+from gsebo.sparse import Pattern, row_sum
 from gsebo.structure import AmortisedStrength
 from gsebo.structure.amortised import entry_weights
 from gsebo.structure.base import Predictions
@@ -141,6 +142,11 @@ class ScoredEdges:
         return by_layer.contiguous() if self.structure.per_layer else by_layer[0]
 
 
+def grounded(logits: Tensor, alone: Tensor, floor: float) -> Tensor:
+    """Logits to which those of features alone are added, as probabilities multiply."""
+    return logits.log_softmax(-1) + floor * alone.log_softmax(-1)
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class Scorer:
@@ -154,6 +160,20 @@ class Scorer:
     # Of the edges of the fit, before normalisation, [..., edges], if its graph is held;
     # factors of what these edges weigh by themselves.
     weights: Tensor | None = None
+    # How much what features alone say counts in a prediction: the power of it.
+    floor: float = 0.0
+
+    def grounded(self, logits: Tensor, features: Features) -> Tensor:
+        """Logits in which what features alone say has its part, ``[nodes, classes]``.
+
+        Nobody who changes edges can change that part.
+        """
+        if not self.floor or self.features_only is None:
+            return logits
+        none = torch.empty(0, dtype=torch.int64, device=logits.device)
+        pattern = Pattern.from_positions(none, none, len(logits))
+        alone = self.features_only(features, pattern, None, None)
+        return grounded(logits, alone, self.floor)
 
     def strengths(
         self,
@@ -221,6 +241,7 @@ class Scorer:
             first=self.first is not None,
             edge_weight=weighted,
             edge_attr=attributes,
+            floor=self.floor,
         )
         return facts, tensors
 
@@ -250,4 +271,4 @@ class Scorer:
         if not isinstance(facts.graph, str):
             form = Form(dtype, (*structure.output.shape[:-2], facts.graph.num_edges))
             weights = parts.take({_EDGE_WEIGHTS: form})[_EDGE_WEIGHTS]
-        return cls(structure, network, first, weights)
+        return cls(structure, network, first, weights, said.floor)

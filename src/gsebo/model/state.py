@@ -16,7 +16,17 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from gsebo.errors import InvalidInput, escaped
-from gsebo.files import Count, Form, Name, Record, Sha256, Size, Text, check_tensors
+from gsebo.files import (
+    Count,
+    Form,
+    Name,
+    NotNegative,
+    Record,
+    Sha256,
+    Size,
+    Text,
+    check_tensors,
+)
 from gsebo.graph import CanonicalGraph, Propagation, Topology
 from gsebo.graph.node_match import NodeKeys
 from gsebo.memory import require_memory
@@ -262,6 +272,7 @@ class ScorerFacts(Record, frozen=True, kw_only=True, omit_defaults=True):
     first: bool  # and at those of a first network.
     edge_weight: bool = False  # Whether it looks at the weights that edges are given,
     edge_attr: Size = 0  # and at how many columns of their attributes.
+    floor: NotNegative = 0.0  # How much features alone count in a prediction.
 
 
 class FittedFacts(Record, frozen=True, kw_only=True, omit_defaults=True):

@@ -186,7 +186,7 @@ class Auto(EpochClassifier):
         shift, classes = estimator.look_at(PreparedGraph(prepared, run.device), run)
         if not shift.sure:
             return None
-        dose, _ = estimator.prescribed(shift)
+        dose = estimator.prescribed(shift).dose
         return Planting(shift.excess, shift.error, classes.cpu(), dose, run.seed)
 
     def _choose(
