@@ -30,6 +30,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", mark)
 
 
+def pytest_ignore_collect(
+    collection_path: Path, config: pytest.Config
+) -> bool | None:
+    """Who asks for the few files that compile does not wait for all others."""
+    if config.option.markexpr != "compiles" or collection_path.suffix != ".py":
+        return None
+    return "mark.compiles" not in collection_path.read_text("utf-8") or None
+
+
 def pytest_collection_finish() -> None:
     # Thousands of tests are no garbage; whoever looks for some, as each trial and each
     # command does, would take half a second to see that.
