@@ -30,9 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", mark)
 
 
-def pytest_ignore_collect(
-    collection_path: Path, config: pytest.Config
-) -> bool | None:
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Who asks for the few files that compile does not wait for all others."""
     if config.option.markexpr != "compiles" or collection_path.suffix != ".py":
         return None

@@ -28,7 +28,7 @@ SCHEDULE = {
     "random_state": 0,
 }
 # Two networks take turns: a look is taken when both have moved.
-_TWICE = dict.fromkeys(("amortised", "inoculated"), {"max_outer_steps": 12})
+_TWICE = {name: {"max_outer_steps": 12} for name in ("amortised", "inoculated")}
 every_method = pytest.mark.parametrize("name", list(METHODS))
 
 
