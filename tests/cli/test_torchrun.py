@@ -72,27 +72,29 @@ def fit(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(fit: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Fit:
-    folder = tmp_path_factory.mktemp("undisturbed") / "model"
-    with torchrun(2, "-m", "gsebo", *fit, "--out", folder) as process:
-        output, errors = ended(process)
-    assert errors.splitlines() == [f"The model is in {folder}."]
-    return folder, json.loads(output)
+def alone(fit: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Fit:
+    """The same fit in this process."""
+    folder = tmp_path_factory.mktemp("alone") / "model"
+    arguments = [*fit, "--out", str(folder)]
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    return folder, json_of(done)
 
 
 def test_two_processes_find_what_one_finds(
-    fit: tuple[str, ...], undisturbed: Fit, tmp_path: Path
+    fit: tuple[str, ...], alone: Fit, tmp_path: Path
 ) -> None:
-    folder, told = undisturbed
-    arguments = [*fit, "--out", str(tmp_path / "one")]
-    alone = json_of(CliRunner().invoke(app, arguments, catch_exceptions=False))
+    folder = tmp_path / "two"
+    with torchrun(2, "-m", "gsebo", *fit, "--out", folder) as process:
+        output, errors = ended(process)
+    assert errors.splitlines() == [f"The model is in {folder}."]
+    told = json.loads(output)
     assert told["processes"] == 2
-    assert told.keys() == alone.keys() | {"processes"}
-    assert told["parameters"] == alone["parameters"]
-    assert told["test_accuracy"] == alone["test_accuracy"]
+    assert told.keys() == alone[1].keys() | {"processes"}
+    assert told["parameters"] == alone[1]["parameters"]
+    assert told["test_accuracy"] == alone[1]["test_accuracy"]
     names = {path.name for path in folder.iterdir()}
     assert names == {"model.json", "model.safetensors"}
-    two, one = load_model(folder), load_model(tmp_path / "one")
+    two, one = load_model(folder), load_model(alone[0])
     assert len(two.history_) == STEPS
     assert not torch.equal(one.strength_, one.initial_strength_)
     assert torch.equal(two.strength_, one.strength_)
@@ -117,7 +119,7 @@ def member(process: subprocess.Popen[str], **environment: str) -> psutil.Process
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs environments")
 def test_a_killed_process_makes_no_difference(
-    fit: tuple[str, ...], undisturbed: Fit, tmp_path: Path
+    fit: tuple[str, ...], alone: Fit, tmp_path: Path
 ) -> None:
     folder = tmp_path / "disturbed"
     checkpoint = folder / "checkpoint.safetensors"
@@ -139,7 +141,7 @@ def test_a_killed_process_makes_no_difference(
     assert errors.count("There is no checkpoint") == 1
     names = {path.name for path in folder.iterdir()}
     assert names == {"model.json", "model.safetensors"}
-    resumed, whole = load_model(folder), load_model(undisturbed[0])
+    resumed, whole = load_model(folder), load_model(alone[0])
     assert torch.equal(resumed.strength_, whole.strength_)
     assert torch.equal(resumed.probability_, whole.probability_)
     assert resumed.best_step_ == whole.best_step_
