@@ -77,6 +77,7 @@ def test_models_are_attacked_by_those_who_know_them() -> None:
     assert {place for place, seeds in found.items() if len(seeds) == recipe.seeds} == {
         *(("gcn", name) for name in ("vanilla", "train_val", "amortised")),
         *(("gcn", name) for name in ("inoculated", "auto")),
+        ("mlp", "mlp"),
         ("mlp", "train_val"),
         ("gnnguard", "gnnguard"),
         ("soft-median", "soft_median"),
