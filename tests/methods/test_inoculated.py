@@ -70,6 +70,8 @@ def test_a_floor_multiplies_what_features_alone_say(
     expected /= expected.sum(-1, keepdim=True)
     torch.testing.assert_close(floored.probability_, expected)
     torch.testing.assert_close(floored.predict_proba(data), expected)
+    assert floored.allows_floor(0.5) and not floored.allows_floor(0.4)
+    assert not quick("amortised").allows_floor(0.5)
     floored.save(tmp_path / "model")
     again = load_model(tmp_path / "model").predict_proba(data)
     assert torch.equal(again, floored.predict_proba(data))

@@ -3,6 +3,7 @@
 Inoculated ones were judged on graphs with false edges, too.
 """
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, final
@@ -165,6 +166,10 @@ class AmortisedClassifier(GraphClassifier):
             renormalise=self.renormalise,
         )
 
+    @abstractmethod
+    def allows_floor(self, floor: float) -> bool:
+        """Whether features alone may count so much in a prediction of a fit."""
+
     def features_network(self) -> NetworkChoices:
         """The network that knows features alone."""
         return NetworkChoices("mlp", self.hidden_channels, 2, self.dropout, None)
@@ -250,6 +255,10 @@ class Amortised(AmortisedClassifier):
 
     def _check_parameters(self) -> None:
         check_batches(self, candidates=(self.candidates, 0), refit=(self.refit, True))
+
+    def allows_floor(self, floor: float) -> bool:
+        """There is none."""
+        return floor == 0
 
     def train_on_folder(self, folder: GraphFolder, run: Run) -> Outcome:
         """Train on batches of a graph on disk."""
@@ -378,6 +387,13 @@ class Inoculated(AmortisedClassifier):
             # Whoever knows features alone knows nothing of candidates.
             fit.of_folds = before.of_folds
         return self._outcome(given, prepared, candidate, fit, chosen.floor)
+
+    def allows_floor(self, floor: float) -> bool:
+        """It is what was given, or else what evidence can lead to."""
+        known = self.predictions != "none" and self.refit
+        if self.floor is not None:
+            return floor == self.floor
+        return 0 <= floor <= (_MOST_FLOOR if known else 0)
 
     def look_at(self, given: PreparedGraph, run: Run) -> tuple[Shift, Tensor]:
         """Whether edges far from labels look false, and each node's likely class."""

@@ -379,6 +379,11 @@ def _scorer_from(
             f"{type(estimator).__name__}; expected Amortised or Inoculated, which "
             "alone do."
         )
+    if not estimator.allows_floor(floor := facts.scorer.floor or 0.0):
+        raise InvalidInput(
+            f"{escaped(parts.where)} is said to have floor={floor!r}; expected what a "
+            f"fit of {type(estimator).__name__} with its parameters may have."
+        )
     features_only = partial(_stored_network, estimator.features_network(), facts, parts)
     return Scorer.from_state(
         facts, parts, network, estimator.make_structure(), features_only

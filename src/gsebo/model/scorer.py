@@ -241,7 +241,7 @@ class Scorer:
             first=self.first is not None,
             edge_weight=weighted,
             edge_attr=attributes,
-            floor=self.floor,
+            floor=self.floor or None,
         )
         return facts, tensors
 
@@ -271,4 +271,4 @@ class Scorer:
         if not isinstance(facts.graph, str):
             form = Form(dtype, (*structure.output.shape[:-2], facts.graph.num_edges))
             weights = parts.take({_EDGE_WEIGHTS: form})[_EDGE_WEIGHTS]
-        return cls(structure, network, first, weights, said.floor)
+        return cls(structure, network, first, weights, said.floor or 0.0)

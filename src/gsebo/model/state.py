@@ -272,7 +272,8 @@ class ScorerFacts(Record, frozen=True, kw_only=True, omit_defaults=True):
     first: bool  # and at those of a first network.
     edge_weight: bool = False  # Whether it looks at the weights that edges are given,
     edge_attr: Size = 0  # and at how many columns of their attributes.
-    floor: NotNegative = 0.0  # How much features alone count in a prediction.
+    # How much features alone count in a prediction; None: not at all.
+    floor: NotNegative | None = None
 
 
 class FittedFacts(Record, frozen=True, kw_only=True, omit_defaults=True):
