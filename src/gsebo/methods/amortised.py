@@ -378,8 +378,7 @@ class Inoculated(AmortisedClassifier):
         given_by_hand = self.dose, self.candidates, self.floor
         if None in given_by_hand and self.predictions != "none":
             before = FullBatchFit(self, given, None, run)
-            with threads_for(before.work):
-                shift = before.shift(before.classes())
+            shift, _ = _looked_at(before)
         chosen = self.prescribed(shift)
         prepared, candidate = with_candidates(given, chosen.candidates)
         fit = FullBatchFit(self, prepared, candidate, run, chosen.dose)
@@ -397,10 +396,7 @@ class Inoculated(AmortisedClassifier):
 
     def look_at(self, given: PreparedGraph, run: Run) -> tuple[Shift, Tensor]:
         """Whether edges far from labels look false, and each node's likely class."""
-        fit = FullBatchFit(self, given, None, run)
-        with threads_for(fit.work):
-            classes = fit.classes()
-            return fit.shift(classes), classes
+        return _looked_at(FullBatchFit(self, given, None, run))
 
     def prescribed(self, shift: Shift) -> Prescription:
         """What follows from the evidence, where it was not given."""
@@ -414,3 +410,9 @@ class Inoculated(AmortisedClassifier):
         if floor is None:
             floor = min(_FLOOR_PER_EXCESS * sure, _MOST_FLOOR)
         return Prescription(dose, candidates, floor)
+
+
+def _looked_at(fit: FullBatchFit) -> tuple[Shift, Tensor]:
+    with threads_for(fit.work):
+        classes = fit.classes()
+        return fit.shift(classes), classes
