@@ -14,6 +14,7 @@ from gsebo.methods.defences.gnnguard import GNNGuardNet
 from gsebo.methods.defences.rgcn import RGCNNet
 from gsebo.methods.defences.soft_median import SoftMedianNet
 from gsebo.nn.base import Backbone, Features
+from gsebo.nn.biweight import BiweightNet
 from gsebo.nn.gat import GAT
 from gsebo.nn.gcn import GCN
 from gsebo.nn.jk import JKNet
@@ -86,6 +87,7 @@ NATIVE: dict[str, Callable[[], Backbone]] = {
     "jk lstm": lambda: JKNet(*SIZES, mode="lstm"),
     "jk sage": lambda: JKNet(*SIZES, convolution="sage", mode="max"),
     "magna": lambda: MAGNANet(*SIZES, dropout=0.5, heads=2, hops=3, top_k=2),
+    "biweight": lambda: BiweightNet(*SIZES),
     "rgcn": lambda: RGCNNet(*SIZES),
     "gnnguard": lambda: GNNGuardNet(*SIZES),
     "gnnguard with memory": lambda: GNNGuardNet(*SIZES, threshold=0, memory=True),

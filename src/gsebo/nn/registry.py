@@ -65,6 +65,11 @@ BACKBONES: dict[str, BackboneInfo] = {
         "Xu et al., ICML 2018",
         {"convolution": "sage"},
     ),
+    "biweight": BackboneInfo(
+        "gsebo.nn.biweight:BiweightNet",
+        "votes of neighbors; too different ones do not count",
+        "after Hou et al., NeurIPS 2024",
+    ),
     "magna": BackboneInfo(
         "gsebo.methods.baselines.magna:MAGNANet",
         "attention diffused over several hops",

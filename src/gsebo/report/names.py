@@ -127,6 +127,7 @@ _BACKBONES = {
     "rgcn": "RGCN",
     "gnnguard": "GNNGuard",
     "soft-median": "Soft-Median",
+    "biweight": "Biweight",
     "mlp": "MLP",
 }
 _DATASETS = {
