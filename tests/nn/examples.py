@@ -86,6 +86,7 @@ NATIVE: dict[str, Callable[[], Backbone]] = {
     "jk max": lambda: JKNet(*SIZES, mode="max"),
     "jk lstm": lambda: JKNet(*SIZES, mode="lstm"),
     "jk sage": lambda: JKNet(*SIZES, convolution="sage", mode="max"),
+    "jk sage mean": lambda: JKNet(*SIZES, convolution="sage-mean"),
     "magna": lambda: MAGNANet(*SIZES, dropout=0.5, heads=2, hops=3, top_k=2),
     "biweight": lambda: BiweightNet(*SIZES),
     "rgcn": lambda: RGCNNet(*SIZES),

@@ -18,7 +18,8 @@ def pyg_output(model: JKNet, x: Tensor, edge_index: Tensor) -> Tensor:
     inputs, hidden = model.layers[0].weight.shape
     gcn = model.convolution == "gcn"
     build = torch_geometric.nn.GCN if gcn else torch_geometric.nn.GraphSAGE
-    options = {} if gcn else {"root_weight": False}
+    mean = model.convolution == "sage-mean"
+    options = {} if gcn else {"root_weight": mean}
     twin = build(
         inputs,
         hidden,
@@ -33,19 +34,21 @@ def pyg_output(model: JKNet, x: Tensor, edge_index: Tensor) -> Tensor:
             bias = conv.bias if gcn else conv.lin_l.bias
             linear.weight.copy_(layer.weight.T)
             bias.copy_(layer.bias)
+            if mean:
+                conv.lin_r.weight.copy_(layer.self_weight.T)
         twin.lin.weight.copy_(model.weight.T)
         twin.lin.bias.copy_(model.bias)
         if model.attention is not None:
             twin.jk.lstm.load_state_dict(model.attention.lstm.state_dict())
             twin.jk.att.load_state_dict(model.attention.score.state_dict())
-    if not gcn:
+    if model.convolution == "sage":
         edge_index, _ = add_self_loops(edge_index, num_nodes=x.shape[0])
     return twin(x, edge_index)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mode", PYG_MODE)
-@pytest.mark.parametrize("convolution", ["gcn", "sage"])
+@pytest.mark.parametrize("convolution", ["gcn", "sage", "sage-mean"])
 @pytest.mark.parametrize("num_layers", [2, 3])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_equals_pyg(

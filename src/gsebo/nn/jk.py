@@ -55,7 +55,8 @@ class JKNet(LayeredBackbone):
     """Convolutions whose outputs are all seen by a linear read-out.
 
     Args:
-        convolution: ``"gcn"``, or ``"sage"`` with the ``"gcn"`` aggregator.
+        convolution: ``"gcn"``; ``"sage"``, GraphSAGE with the ``"gcn"`` aggregator, or
+            ``"sage-mean"`` with the mean of the neighbors.
         mode: How the layers are joined: ``"concat"``, ``"max"``, or ``"lstm"``
             (attention over the layers of each node from a bidirectional LSTM).
         input_dropout: Whether there is dropout before the first layer too.
@@ -64,11 +65,12 @@ class JKNet(LayeredBackbone):
     traceable = True
     joins_layers = True
     num_layers: int = 3
-    convolution: Literal["gcn", "sage"] = "gcn"
+    convolution: Literal["gcn", "sage", "sage-mean"] = "gcn"
     mode: Literal["concat", "max", "lstm"] = "concat"
     input_dropout: bool = True
 
     def __post_init__(self) -> None:
+        self.self_loops = self.convolution != "sage-mean"
         super().__post_init__()
         self.normalisation = SYMMETRIC if self.convolution == "gcn" else BY_ROW
         hidden, width = self.hidden_channels, self.num_layers * self.hidden_channels
@@ -79,7 +81,9 @@ class JKNet(LayeredBackbone):
         self.bias = nn.Parameter(torch.zeros(self.out_channels))
 
     def layer(self, number: int, in_channels: int, out_channels: int) -> GCNLayer:
-        return GCNLayer(in_channels, self.hidden_channels)
+        return GCNLayer(
+            in_channels, self.hidden_channels, self_weight=not self.self_loops
+        )
 
     def read_out(self, outputs: list[Tensor]) -> Tensor:
         hidden = [torch.relu(output) for output in outputs]

@@ -65,6 +65,12 @@ BACKBONES: dict[str, BackboneInfo] = {
         "Xu et al., ICML 2018",
         {"convolution": "sage"},
     ),
+    "jk-sage-mean": BackboneInfo(
+        "gsebo.nn.jk:JKNet",
+        "GraphSAGE (mean), all layers seen by the read-out",
+        "Xu et al., ICML 2018",
+        {"convolution": "sage-mean"},
+    ),
     "biweight": BackboneInfo(
         "gsebo.nn.biweight:BiweightNet",
         "votes of neighbors; too different ones do not count",

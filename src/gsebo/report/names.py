@@ -123,6 +123,7 @@ _BACKBONES = {
     "sage-gcn": "GraphSAGE (gcn)",
     "jk": "JK-Net",
     "jk-sage": "JK-Net (GraphSAGE)",
+    "jk-sage-mean": "JK-Net (GraphSAGE mean)",
     "magna": "MAGNA",
     "rgcn": "RGCN",
     "gnnguard": "GNNGuard",
