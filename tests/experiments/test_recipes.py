@@ -253,6 +253,7 @@ def test_what_was_fitted_by_the_papers_step_asks_for_it() -> None:
     about_both = {"controls", "scales", "table1"}
     # Later than the default, which they are about.
     later = {"metattack", "nettack", "prbcd", "adaptive", "tuning_trust"}
+    later |= {"splits", "hypergradients"}
     for name in sorted({*recipe_names()} - later):
         steps = set()
         for trial in (one.trial for one in planned(name).trials):
