@@ -1,15 +1,19 @@
 """The paper's summary figures beside ours, and that what is said of them holds."""
 
 import re
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy.stats import wilcoxon
 
 from gsebo.data import DATASETS
 from gsebo.experiments import Store, load_recipe
-from gsebo.report import accuracy_sheet, gather_evidence
+from gsebo.report import accuracy_sheet, entries, gather_evidence
 from gsebo.report.formats import escape_markdown
 from gsebo.report.names import (
     backbone_title,
@@ -131,6 +135,51 @@ def test_tables_have_the_same_figures(store: Store) -> None:
         assert isinstance(ours, Value)
         expected = mean(gain(means, row, graph) for graph in GRAPHS)
         assert ours.mean == pytest.approx(expected)
+
+
+def test_what_the_audit_says_of_all_places_holds(store: Store) -> None:
+    evidence = gather_evidence(load_recipe("controls"), store)
+    said = (ROOT / "docs/audit.md").read_text("utf-8")
+    for method, words in (
+        ("vanilla", "above vanilla p = 0.002"),
+        ("frozen", "above frozen 0.0002"),
+        ("train_val", "below train + val 0.051"),
+    ):
+        differences = []
+        for cell in evidence.results:
+            if cell.method == "gsebo" and not cell.setting:
+                ours = evidence.summary(cell)
+                other = evidence.summary(replace(cell, method=method))
+                assert ours and other
+                differences.append(ours.mean - other.mean)
+        assert len(differences) == 16
+        p = wilcoxon(np.array(differences), method="exact").pvalue
+        assert float(words.split()[-1]) == pytest.approx(p, rel=0.1)
+        assert ("above" in words) is (mean(differences) > 0)
+        assert words in said
+
+
+def test_what_is_said_of_equal_labels_holds(store: Store) -> None:
+    evidence = gather_evidence(load_recipe("table1"), store)
+    found = entries(evidence)
+    verdicts = Counter(
+        entry.comparison.verdict
+        for cell, entry in found.items()
+        if cell.method == "gsebo" and not cell.setting
+    )
+    words = " ".join(PAGE.split())
+    assert (
+        f"significantly better in {verdicts['better']} of 16 places, significantly "
+        f"worse in {verdicts['worse']}" in words
+    )
+    equal = total = 0
+    for cell in found:
+        if cell.method == "adaedge":
+            own = evidence.accuracies(cell)
+            plain = evidence.accuracies(replace(cell, method="vanilla"))
+            equal += sum(own[seed] == plain[seed] for seed in own)
+            total += len(own)
+    assert f"in {equal} of its {total} fits it has vanilla's accuracy" in words
 
 
 def test_nothing_is_summed_up_of_a_part(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ steps = st.integers(-40, 40).map(lambda number: number / 10)
 
 @given(probabilities)
 def test_the_correction_is_that_of_scipy(given: list[float]) -> None:
-    expected = stats.false_discovery_control(given, method="bh")
+    expected = stats.false_discovery_control(np.array(given), method="bh")
     assert corrected_p_values(given) == pytest.approx(list(expected))
 
 
@@ -52,7 +52,7 @@ def test_the_correction_of_known_cases() -> None:
 
 @given(st.lists(steps, min_size=1, max_size=8))
 def test_signed_ranks_are_those_of_scipy(differences: list[float]) -> None:
-    kept = [round(10 * one) for one in differences if one]
+    kept = np.array([round(10 * one) for one in differences if one])
     if len(kept) < 2:
         # Either sign of one difference is as extreme.
         assert signed_rank_p_value(differences) == 1.0
@@ -67,7 +67,7 @@ def test_signed_ranks_without_ties_are_exact(differences: list[float]) -> None:
     rounded = {round(abs(one), 9) for one in differences}
     if len(rounded) < len(differences) or 0 in rounded:
         return
-    expected = stats.wilcoxon(differences, method="exact").pvalue
+    expected = stats.wilcoxon(np.array(differences), method="exact").pvalue
     assert signed_rank_p_value(differences) == pytest.approx(expected)
 
 
@@ -200,7 +200,8 @@ def test_p_values_are_corrected_for_all_tests_of_the_sheet(tmp_path: Path) -> No
     tested = [record for record in sheet.records if record["p"] is not None]
     # Two of the network with both controls, and two more of the other.
     assert len(tested) == 5 * (4 + 2)
-    expected = stats.false_discovery_control([record["p"] for record in tested])
+    given = np.array([record["p"] for record in tested])
+    expected = stats.false_discovery_control(given)
     assert [r["p_corrected"] for r in tested] == pytest.approx(list(expected))
     assert "for the 30 tests here" in sheet.notes[1]
 

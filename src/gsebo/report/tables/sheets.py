@@ -390,8 +390,11 @@ def _chosen(
 ) -> Iterator[tuple[TrialBlock, Cell, list[ScoredCandidate]]]:
     """Blocks, cells and their candidates, best first; none before the search is run."""
     listed: set[Cell] = set()
-    for block in evidence.recipe.blocks:
-        if block.tuned_by is None:
+    blocks = evidence.recipe.blocks
+    methods = {method for block in blocks for method in block.methods}
+    for block in blocks:
+        # What was chosen for another method here is listed with that method.
+        if block.tuned_by is None or block.tuned_as in methods:
             continue
         for method, row, dataset in places(block):
             cell = Cell(method, row, dataset, setting=block.label)
