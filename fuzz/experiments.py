@@ -55,6 +55,7 @@ _RECIPE: dict[str, Any] = {
     "about": "Short ones.",
     "seeds": 3,
     "parts": [],
+    "control": {"method": "retrain", "setting": "", "backbone": "gcn"},
     "trials": [
         {
             "methods": ["vanilla", "gsebo"],

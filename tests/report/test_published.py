@@ -57,9 +57,13 @@ def test_what_both_tables_print_is_the_same() -> None:
 
 @pytest.mark.parametrize("name", ["table1", "table2"])
 def test_the_paper_has_a_figure_for_every_cell(name: str) -> None:
-    for block in load_recipe(name).blocks:
+    recipe = load_recipe(name)
+    assert recipe.control is not None
+    for block in recipe.blocks:
         for method, row, dataset in places(block):
-            assert published_figure(name, row, method, dataset)
+            # The control with as many labels is ours alone.
+            ours = method == recipe.control.method
+            assert (published_figure(name, row, method, dataset) is None) is ours
 
 
 def test_figures_are_found_in_their_place() -> None:
@@ -85,7 +89,8 @@ def test_elsewhere_nothing_was_printed() -> None:
 
 
 def test_gains_belong_to_the_robustness_recipe() -> None:
-    (block,) = load_recipe("robustness").blocks
+    block, control = load_recipe("robustness").blocks
+    assert control.methods == ["train_val"]
     dataset, noise = gain_place()
     assert dataset in block.datasets and noise == max(block.noise)
     assert [published_gain(row) for row in block.backbones] == [17.6, 3.1, 40.6, 4.4]

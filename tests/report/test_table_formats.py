@@ -33,7 +33,10 @@ LATEX_WORDS = {
     r"$\pm$": "±",
     "{[}": "[",
     "{*}": "*",
-    "$^{*}$": "*",
+    r"$^{\uparrow}$": "↑",
+    r"$^{\downarrow}$": "↓",
+    "$^{=}$": "=",
+    "$^{?}$": "?",
     "$-$": "-",
 }
 
@@ -211,7 +214,10 @@ def test_any_text_survives(label: str, content: str) -> None:
         (Missing(brackets=81.6), "- (81.6)"),
         (Value(81.649), "81.6"),
         (Value(81.649, 0.25, seeds=3), "81.6 ± 0.2, 3 seeds"),
-        (Value(81.6, 0.0, seeds=1, marked=True), "81.6 ± 0.0*, 1 seed"),
+        (Value(81.6, 0.0, seeds=1, verdict="better"), "81.6 ± 0.0↑, 1 seed"),
+        (Value(81.6, 0.1, verdict="worse"), "81.6 ± 0.1↓"),
+        (Value(81.6, 0.1, verdict="same", brackets=80.0), "81.6 ± 0.1= (80.0)"),
+        (Value(81.6, 0.1, verdict="untested"), "81.6 ± 0.1?"),
         (Value(81.6, 0.5, brackets=80.0), "81.6 ± 0.5 (80.0)"),
         (Value(0.26, signed=True), "+0.3"),
         (Value(-12.34, signed=True), "-12.3"),

@@ -45,11 +45,12 @@ from gsebo.experiments.result import (
     GroupName,
     GroupOutcome,
     Result,
+    StoredChoice,
     Trial,
     is_halved,
 )
 from gsebo.graph.graph import Graph
-from gsebo.methods import METHODS, GraphClassifier
+from gsebo.methods import METHODS, Auto, GraphClassifier
 from gsebo.names import lookup
 from gsebo.suspects import SuspiciousEdges
 from gsebo.training import Checkpoint, StepRecord, Watcher
@@ -252,10 +253,27 @@ def _result(fitted: FittedTrial, curves: Curves | None) -> Result:
         all_parameters=parameters,
         edges=_edge_outcome(fitted),
         curves=curves,
+        choice=_stored_choice(model),
         evasion=_evasion(fitted),
         device=f"{device.type} ({hardware})",
         **circumstances(),
     )
+
+
+def _stored_choice(model: GraphClassifier) -> StoredChoice | None:
+    """What an automatic fit chose, in few words; ``None`` where nothing was chosen."""
+    if not isinstance(model, Auto):
+        return None
+    decision = model.decision_
+    return {
+        "method": decision.chosen.candidate,
+        "backbone": decision.parameters["backbone"],
+        "width": decision.parameters.get("hidden_channels"),
+        "preparation": decision.chosen.preparation,
+        "epochs": decision.chosen.epochs,
+        "shift": round(decision.shift, _DIGITS),
+        "reason": decision.chosen.reason,
+    }
 
 
 def _evasion(fitted: FittedTrial) -> dict[str, AttackOutcome] | None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gsebo.data import noise_spec
 from gsebo.errors import InvalidInput, escaped
-from gsebo.experiments.detection import DETECTORS
+from gsebo.experiments.detection import DETECTORS, TRIED
 from gsebo.experiments.protocols import EVASIONS
 from gsebo.files import Count, Key, Name, Record, Text, Value, read_bytes, toml_as
 from gsebo.names import own_name
@@ -57,6 +57,18 @@ class TrialBlock(Record, frozen=True, kw_only=True):
     tuned_into: Name | None = None
 
 
+class DeclaredControl(Record, frozen=True, kw_only=True):
+    """What methods that learn from the validation labels too are tested against.
+
+    It has as many labels itself; all other methods are tested against vanilla.
+    """
+
+    method: Name
+    setting: Key = ""  # The label of its block and what is varied there, in words.
+    # Its row, and that of vanilla, if all rows are compared with one of them.
+    backbone: Name | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class ExperimentRecipe:
     """The fits of a table or figure."""
@@ -67,6 +79,7 @@ class ExperimentRecipe:
     seeds: int  # Number of seeds of each cell, from 0 on.
     shows_edges: bool  # Whether it is about what became of the edges.
     parts: tuple[str, ...]  # Recipes that belong to it, and are run after it.
+    control: DeclaredControl | None  # With equal labels, where it has such a one.
     blocks: tuple[TrialBlock, ...]
 
     @property
@@ -122,6 +135,7 @@ def read_recipe(text: bytes, path: Path) -> ExperimentRecipe:
         seeds=content.seeds,
         shows_edges=content.shows_edges,
         parts=parts,
+        control=content.control and _checked_control(content.control, path),
         blocks=tuple(
             _in_one_form(f"[[trials]] number {number} of {path.name}", path, block)
             for number, block in enumerate(content.trials, 1)
@@ -157,7 +171,20 @@ class _RecipeFile(Record, frozen=True, kw_only=True):
     seeds: Count = 10
     shows_edges: bool = False
     parts: list[Name] = msgspec.field(default_factory=list)
+    control: DeclaredControl | None = None
     trials: _Some[TrialBlock]
+
+
+def _checked_control(control: DeclaredControl, path: Path) -> DeclaredControl:
+    """Raise unless it learns from as many labels as what is compared with it."""
+    method = own_name("method", control.method, TRIED)
+    if not TRIED[method].learns_from_val:
+        able = ", ".join(name for name, info in TRIED.items() if info.learns_from_val)
+        raise InvalidInput(
+            f"control of {escaped(str(path))} is {method}, which does not learn from "
+            f"validation labels; expected a method that does: {able}."
+        )
+    return replace(control, method=method)
 
 
 def _in_one_form(where: str, path: Path, block: TrialBlock) -> TrialBlock:

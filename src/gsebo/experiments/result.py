@@ -174,6 +174,19 @@ class AttackOutcome(TypedDict):
     seconds: Annotated[float, Meta(ge=0, le=1e9)]
 
 
+class StoredChoice(TypedDict):
+    """What an automatic fit chose, and why."""
+
+    method: Name
+    backbone: Name
+    width: Count | None  # Hidden channels, where the method has such a parameter.
+    preparation: Name  # What is done to the features.
+    epochs: Count | None  # ``None`` if the method stops by itself.
+    # Share of edges far from labels that look false beyond those near them.
+    shift: Annotated[float, Meta(ge=0, le=1e15)]
+    reason: Text
+
+
 class Result(Record, frozen=True, kw_only=True):
     """The outcome of a trial, or why it has none; then all figures are ``None``."""
 
@@ -195,6 +208,7 @@ class Result(Record, frozen=True, kw_only=True):
     edges: list[EdgeGroups] | None = None
     curves: Curves | None = None  # Where the trial asked for them.
     detection: Detection | None = None  # Where edges were ranked.
+    choice: StoredChoice | None = None  # Where the fit chose a method by itself.
     # By what was attacked and how, where the trial asked for it.
     evasion: dict[Name, AttackOutcome] | None = None
     device: Word = ""

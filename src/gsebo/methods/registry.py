@@ -25,6 +25,9 @@ class MethodInfo:
         dense: Whether a fit is matrices of all pairs of nodes, or otherwise so much
             arithmetic that a GPU pays even on small graphs.
         backbones: Names of the networks that it works with; empty for any.
+        learns_from_val: Whether labels of validation nodes are among those that it
+            learns from; else they choose a step at most. Tables compare a method with
+            a control that has as many labels.
     """
 
     place: "str | type[GraphClassifier]"
@@ -33,6 +36,7 @@ class MethodInfo:
     cost: str = "the network itself"
     dense: bool = False
     backbones: tuple[str, ...] = ()
+    learns_from_val: bool = False
 
     @property
     def estimator(self) -> "type[GraphClassifier]":
@@ -115,18 +119,21 @@ METHODS: dict[str, MethodInfo] = {
         "edge strengths by the hypergradient of validation loss",
         "Graph Structure Learning with Bi-level Optimization",
         cost="O(edges); 3 to 4 times the network's training",
+        learns_from_val=True,
     ),
     "amortised": MethodInfo(
         "gsebo.methods.amortised:Amortised",
         "edge strengths by one learned function of both ends, also for new nodes",
         "this project, after Graph Structure Learning with Bi-level Optimization",
         cost="O(edges); 10 to 15 times the network's training",
+        learns_from_val=True,
     ),
     "inoculated": MethodInfo(
         "gsebo.methods.amortised:Inoculated",
         "amortised strengths that have seen false edges: for graphs under attack",
         "this project",
         cost="O(edges); half as long again as amortised",
+        learns_from_val=True,
     ),
     "vanilla": MethodInfo(
         "gsebo.methods.controls:Vanilla", "the backbone on the given graph", "-"
@@ -140,12 +147,14 @@ METHODS: dict[str, MethodInfo] = {
         "gsebo.methods.controls:TrainVal",
         "control: the backbone, taught with the validation labels too",
         "-",
+        learns_from_val=True,
     ),
     "retrain": MethodInfo(
         "gsebo.methods.controls:Retrain",
         "control: a fresh backbone on what another method has learned",
         "arXiv 2605.07577",
         cost="the other method and the network itself",
+        learns_from_val=True,
     ),
     "single_level": MethodInfo(
         "gsebo.methods.controls:SingleLevel",
@@ -158,6 +167,7 @@ METHODS: dict[str, MethodInfo] = {
         "the best of several methods, features and lengths, by held-out labels",
         "-",
         cost="about three times that of its candidates together",
+        learns_from_val=True,
     ),
     "mlp": MethodInfo(
         "gsebo.methods.controls:MLPControl",
@@ -245,6 +255,7 @@ METHODS: dict[str, MethodInfo] = {
         cost="O(nodes^2) memory, 34 matrices; up to 400 such steps per episode",
         dense=True,
         backbones=("gcn",),
+        learns_from_val=True,
     ),
     "prognn": MethodInfo(
         "gsebo.methods.baselines.prognn:ProGNN",

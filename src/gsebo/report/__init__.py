@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from gsebo.report.evidence import gather_evidence as gather_evidence
     from gsebo.report.tables.entry import Entry as Entry
     from gsebo.report.tables.entry import entries as entries
-    from gsebo.report.tables.entry import paired_p_value as paired_p_value
     from gsebo.report.tables.sheets import accuracy_sheet as accuracy_sheet
     from gsebo.report.tables.sheets import choices_sheet as choices_sheet
+    from gsebo.report.tables.significance import paired_p_value as paired_p_value
 
 make_lazy(__name__)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gsebo.errors import escaped_json
-from gsebo.report.tables.table import Content, Missing, Sheet, Table, Value
+from gsebo.report.tables.table import Content, Missing, Sheet, Table, Value, Verdict
 
 
 def formats(width: int) -> dict[str, Callable[[Sheet], str]]:
@@ -23,6 +23,10 @@ def formats(width: int) -> dict[str, Callable[[Sheet], str]]:
     }
 
 
+MARKS: dict[Verdict, str] = {"better": "↑", "worse": "↓", "same": "=", "untested": "?"}
+"""What stands behind a number that was tested, or could not be."""
+
+
 @dataclass(frozen=True)
 class Style:
     """How a format makes any text safe and safe text bold, and what its signs are."""
@@ -30,8 +34,8 @@ class Style:
     escape: Callable[[str], str]
     bold: Callable[[str], str]
     plus_minus: str = "±"
-    star: str = "*"
     minus: str = "-"
+    mark: Callable[[Verdict], str] = MARKS.__getitem__
 
     def write(self, content: Content) -> str:
         """Write a content; numbers have one digit behind the point."""
@@ -51,8 +55,8 @@ class Style:
             text += f" {self.plus_minus} {value.std:.1f}"
         if value.best:
             text = self.bold(text)
-        if value.marked:
-            text += self.star
+        if value.verdict is not None:
+            text += self.mark(value.verdict)
         if value.seeds is not None:
             text += f", {value.seeds} seed{'' if value.seeds == 1 else 's'}"
         return text
@@ -152,7 +156,7 @@ def escape_markdown(text: str) -> str:
     return _SPECIAL.sub(r"\\\g<0>", text.replace("&", "&amp;"))
 
 
-_MARKDOWN = Style(escape_markdown, bold=lambda text: f"**{text}**", star=r"\*")
+_MARKDOWN = Style(escape_markdown, bold=lambda text: f"**{text}**")
 
 
 def as_markdown(sheet: Sheet) -> str:
@@ -201,12 +205,18 @@ def escape_latex(text: str) -> str:
     return text.translate(_LATEX_SIGNS)
 
 
+_LATEX_MARKS: dict[Verdict, str] = {
+    "better": r"$^{\uparrow}$",
+    "worse": r"$^{\downarrow}$",
+    "same": "$^{=}$",
+    "untested": "$^{?}$",
+}
 _LATEX = Style(
     escape=escape_latex,
     bold=lambda text: rf"\textbf{{{text}}}",
     plus_minus=r"$\pm$",
-    star=r"$^{*}$",
     minus="$-$",
+    mark=_LATEX_MARKS.__getitem__,
 )
 
 

@@ -20,6 +20,14 @@ class _Gains(Record, frozen=True, kw_only=True):
     gains: dict[Name, float]
 
 
+class PublishedSummary(Record, frozen=True, kw_only=True):
+    """What the paper's text sums up: gains of GSEBO in percent."""
+
+    by_row: dict[Name, float]  # Over the network alone, mean over graphs.
+    by_dataset: dict[Name, float]  # The same, mean over networks.
+    over_others: tuple[float, float]  # The least and the most, over compared methods.
+
+
 class _OfAttackedGraphs(Record, frozen=True, kw_only=True):
     source: Name
     means: dict[Name, dict[Name, _Percent]]
@@ -38,6 +46,7 @@ class _Published(Record, frozen=True, kw_only=True):
     table1: _Rows
     table2: _Rows
     robustness: _Gains
+    summary: PublishedSummary
     recipes: dict[Name, list[Literal["table1", "table2"]]]
     printed_as: dict[Name, Name]
     attacked: dict[Name, _OfAttackedGraphs]
@@ -84,6 +93,11 @@ def published_gain(row: str) -> float | None:
     """By how many percent GSEBO beats vanilla at :func:`gain_place`."""
     content = _published()
     return content.robustness.gains.get(content.printed_as.get(row, row))
+
+
+def published_summary() -> PublishedSummary:
+    """What the paper sums up of its first two tables."""
+    return _published().summary
 
 
 def gain_place() -> tuple[str, int]:

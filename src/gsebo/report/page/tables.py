@@ -11,7 +11,7 @@ from gsebo.experiments import Cell
 from gsebo.experiments.plan import setting_in_words
 from gsebo.report.evidence import Evidence, Outline, Summary
 from gsebo.report.figures.drawing import Tags
-from gsebo.report.formats import Style
+from gsebo.report.formats import MARKS, Style
 from gsebo.report.names import backbone_title, dataset_title, method_title
 from gsebo.report.tables.entry import entries
 from gsebo.report.tables.table import Content, Missing, Table, Value
@@ -20,8 +20,8 @@ _SHORT = 8
 _STYLE = Style(
     escape=lambda text: str(escape(text)),
     bold=lambda text: f"<b>{text}</b>",
-    star="<sup>*</sup>",
     minus="\N{MINUS SIGN}",
+    mark=lambda verdict: f"<sup>{MARKS[verdict]}</sup>",
 )
 
 

@@ -1,23 +1,20 @@
 """What is known about each cell of a recipe: the one source of every figure shown."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import product
 from statistics import mean
 
-import numpy as np
-
+from gsebo.errors import InvalidInput
 from gsebo.experiments import Candidate, Cell
 from gsebo.experiments.plan import block_trials, places
 from gsebo.report.evidence import Evidence, Summary
 from gsebo.report.names import published_figure
-
-SIGNIFICANT = 0.05
-"""Differences with a smaller p-value are marked."""
-
-_REFERENCE = "vanilla"
-_EXACT_UP_TO = 16
-_DRAWS = 100_000
+from gsebo.report.tables.significance import (
+    REFERENCE,
+    Comparison,
+    compare_cells,
+    control_of,
+)
 
 
 @dataclass(frozen=True)
@@ -30,9 +27,10 @@ class Entry:
     # Mean that is published, and its standard deviation where that is, too.
     paper: tuple[float, float | None] | None
     ours: Summary | None
-    # Of vanilla in the same place, if that is another cell, and of the paired test.
+    # Of vanilla in the same place, if that is another cell.
     vanilla: Summary | None
-    p_vanilla: float | None
+    # With a control that has as many labels.
+    comparison: Comparison
     # On the nodes that chose the step.
     val_accuracy: float | None
     best_step: float | None
@@ -54,25 +52,22 @@ class Entry:
             return None
         return 100 * (self.ours.mean / self.vanilla.mean - 1)
 
-    @property
-    def significant(self) -> bool:
-        """Whether the difference from vanilla is unlikely to be chance."""
-        return self.p_vanilla is not None and self.p_vanilla < SIGNIFICANT
-
 
 def entries(evidence: Evidence) -> dict[Cell, Entry]:
     """The figures of every cell, in the recipe's order, stored or not."""
     trials = evidence.plan.cells()
+    cells = list(dict.fromkeys(_cells(evidence)))
+    tested = compare_cells(
+        {cell: evidence.accuracies(cell) for cell in cells}, _controls(evidence, cells)
+    )
     found: dict[Cell, Entry] = {}
-    for cell in _cells(evidence):
+    for cell in cells:
         results = evidence.results.get(cell, {}).values()
-        accuracies = evidence.accuracies(cell)
         others: dict[int, float] = {}
-        if cell.method != _REFERENCE and not evidence.recipe.is_search:
+        if cell.method != REFERENCE and not evidence.recipe.is_search:
             # Vanilla in the same place, with the same setting if there is one.
-            same = replace(cell, method=_REFERENCE)
-            reference = same if same in trials else replace(same, setting="")
-            others = evidence.accuracies(reference)
+            same = replace(cell, method=REFERENCE)
+            others = evidence.accuracies(same if same in trials else _plain(same))
         place = (cell.row, cell.method, cell.dataset)
         printed = published_figure(evidence.recipe.name, *place)
         peaks = (one.peak_memory_bytes for one in results)
@@ -80,15 +75,48 @@ def entries(evidence: Evidence) -> dict[Cell, Entry]:
             cell,
             tuple(dict.fromkeys(trial.backbone for trial in trials.get(cell, ()))),
             paper=None if cell.noise else printed,
-            ours=Summary.of(accuracies),
+            ours=evidence.summary(cell),
             vanilla=Summary.of(others),
-            p_vanilla=paired_p_value(accuracies, others),
+            comparison=tested.get(cell, Comparison()),
             val_accuracy=_mean((one.val_accuracy for one in results), 100),
             best_step=_mean(one.best_step for one in results),
             seconds=_mean(one.seconds for one in results),
             peak_memory_bytes=max((b for b in peaks if b is not None), default=None),
         )
     return found
+
+
+def _controls(evidence: Evidence, cells: list[Cell]) -> dict[Cell, Cell | None]:
+    """What each cell is tested against: a control is its own; a search has none."""
+    if evidence.recipe.is_search:
+        return {}
+    declared, known = evidence.recipe.control, set(cells)
+    if declared is not None:
+        wanted = (declared.method, declared.setting)
+        if wanted not in {(cell.method, cell.setting) for cell in known}:
+            raise InvalidInput(
+                f"control of the recipe {evidence.recipe.name!r} is {declared.method} "
+                f"with the setting {declared.setting!r}; expected one of its cells."
+            )
+    trials = {
+        cell: frozenset(trial.key for trial in planned)
+        for cell, planned in evidence.plan.cells().items()
+    }
+    controls: dict[Cell, Cell | None] = {}
+    for cell in cells:
+        control = control_of(cell, known, declared)
+        if cell.method == REFERENCE:
+            control = cell
+        elif control is not None and trials.get(cell) == trials.get(control):
+            # The same trials under another name, as in a recipe that varies one
+            # parameter after the other.
+            control = cell
+        controls[cell] = control
+    return controls
+
+
+def _plain(cell: Cell) -> Cell:
+    return replace(cell, setting="")
 
 
 def _cells(evidence: Evidence) -> Iterator[Cell]:
@@ -107,27 +135,3 @@ def _cells(evidence: Evidence) -> Iterator[Cell]:
 def _mean(values: Iterable[float | None], factor: int = 1) -> float | None:
     known = [one for one in values if one is not None]
     return factor * mean(known) if known else None
-
-
-def paired_p_value(
-    ours: Mapping[int, float], others: Mapping[int, float]
-) -> float | None:
-    """Probability of a mean difference as large, if signs were tossed for each seed.
-
-    The paired permutation test, two-sided: exact up to 16 seeds, beyond by 100000
-    draws. ``None`` where fewer than two seeds are in both.
-    """
-    seeds = sorted(ours.keys() & others.keys())
-    if len(seeds) < 2:
-        return None
-    differences = np.array([ours[seed] - others[seed] for seed in seeds])
-    exact = len(seeds) <= _EXACT_UP_TO
-    if exact:
-        signs = np.array(list(product((1, -1), repeat=len(seeds))))
-    else:
-        signs = np.random.default_rng(0).choice((1, -1), (_DRAWS, len(seeds)))
-    observed = abs(differences.sum())
-    # Sums of the same numbers in another order may differ in the last digit.
-    as_large = int((np.abs(signs @ differences) >= observed - 1e-9).sum())
-    # What was observed is one of the draws, so that none is impossible.
-    return as_large / len(signs) if exact else (as_large + 1) / (len(signs) + 1)

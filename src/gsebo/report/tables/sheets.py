@@ -1,7 +1,6 @@
 """What is shown of a recipe: accuracies beside the paper's, and what was chosen."""
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -24,9 +23,13 @@ from gsebo.report.names import (
     published_gain,
     published_source,
 )
+from gsebo.report.tables.auto_choices import auto_table
+from gsebo.report.tables.claims import claim_tables
 from gsebo.report.tables.detection import detection_sheet
-from gsebo.report.tables.entry import SIGNIFICANT, Entry, entries
+from gsebo.report.tables.entry import Entry, entries
 from gsebo.report.tables.evasion import evasion_sheet
+from gsebo.report.tables.over_places import mark_notes, place_table, place_tests
+from gsebo.report.tables.significance import Comparison
 from gsebo.report.tables.table import (
     ColumnGroup,
     Content,
@@ -37,8 +40,6 @@ from gsebo.report.tables.table import (
     lay_out,
 )
 
-# The two ways of all signs equal are 2 of 2^seeds.
-_FEWEST = math.floor(math.log2(2 / SIGNIFICANT)) + 1
 _BESIDE = ("paper", "ours", "difference")
 
 
@@ -47,9 +48,11 @@ def accuracy_sheet(evidence: Evidence, *, brackets: bool = False) -> Sheet:
 
     Columns are datasets, with a table for each family of attacked ones; where cells
     differ by their noise there is a table for each dataset and kind of noise, and
-    columns are levels of it. What became of the edges follows where the recipe is about
-    them, and curves where they are stored. The paper's mean has columns of its own, or
-    stands in brackets behind ours, as it always does where columns are budgets.
+    columns are levels of it. A test over all networks and graphs follows where there
+    are enough of them, what the paper sums up, what an automatic fit chose, what became
+    of the edges where the recipe is about them, and curves where they are stored. The
+    paper's mean has columns of its own, or stands in brackets behind ours, as it always
+    does where columns are budgets.
     """
     if evidence.recipe.ranks_edges:
         return detection_sheet(evidence)
@@ -64,6 +67,41 @@ def accuracy_sheet(evidence: Evidence, *, brackets: bool = False) -> Sheet:
     planned = evidence.plan.cells().values()
     numbers = (len({trial.seed for trial in trials}) for trials in planned)
     seeds = max(numbers, default=recipe.seeds)
+    brackets = brackets or any(DATASETS[cell.dataset].family for cell in found)
+    tables = _accuracy_tables(_marked(found), seeds, brackets)
+    over_places = place_tests(found)
+    claimed, claims = claim_tables(recipe.name, found)
+    further = [place_table(over_places), *claimed, auto_table(evidence)]
+    if recipe.shows_edges:
+        further += strength_tables(evidence)
+    tables += [one for one in (*further, curve_table(evidence)) if one is not None]
+    return Sheet(
+        title=recipe.title,
+        about=recipe.about,
+        tables=tuple(tables),
+        notes=(*_notes(evidence, found.values(), seeds, brackets), *claims),
+        facts={
+            "recipe": recipe.name,
+            "seeds": seeds,
+            "missing": evidence.missing,
+            "failed": len(evidence.failed),
+            "over_places": [one.record() for one in over_places],
+        },
+        kind="cells",
+        records=tuple(_record(recipe.name, entry) for entry in found.values()),
+    )
+
+
+def _marked(found: Mapping[Cell, Entry]) -> Mapping[Cell, Entry]:
+    """The same; without marks where all of them would say that nothing is tested."""
+    if any(entry.comparison.p is not None for entry in found.values()):
+        return found
+    return {c: replace(one, comparison=Comparison()) for c, one in found.items()}
+
+
+def _accuracy_tables(
+    found: Mapping[Cell, Entry], seeds: int, brackets: bool
+) -> list[Table]:
     tables: list[Table] = []
     if len({cell.noise for cell in found}) > 1:
         noisy = {cell.dataset for cell in found if cell.noise}
@@ -73,32 +111,11 @@ def accuracy_sheet(evidence: Evidence, *, brackets: bool = False) -> Sheet:
         clean = {c: one for c, one in found.items() if c.dataset not in noisy}
         if clean:
             tables.append(_table("Graphs as they are", clean, seeds, brackets))
-    else:
-        families = dict.fromkeys(DATASETS[cell.dataset].family for cell in found)
-        brackets = brackets or any(families)
-        for family in families:
-            part = {
-                c: e for c, e in found.items() if DATASETS[c.dataset].family == family
-            }
-            tables.append(_table(family, part, seeds, brackets))
-    if recipe.shows_edges:
-        tables += strength_tables(evidence)
-    if curves := curve_table(evidence):
-        tables.append(curves)
-    return Sheet(
-        title=recipe.title,
-        about=recipe.about,
-        tables=tuple(tables),
-        notes=_notes(evidence, found.values(), seeds, brackets),
-        facts={
-            "recipe": recipe.name,
-            "seeds": seeds,
-            "missing": evidence.missing,
-            "failed": len(evidence.failed),
-        },
-        kind="cells",
-        records=tuple(_record(recipe.name, entry) for entry in found.values()),
-    )
+        return tables
+    for family in dict.fromkeys(DATASETS[cell.dataset].family for cell in found):
+        part = {c: e for c, e in found.items() if DATASETS[c.dataset].family == family}
+        tables.append(_table(family, part, seeds, brackets))
+    return tables
 
 
 def _tables_by_noise(
@@ -158,7 +175,7 @@ def _ours(entry: Entry, seeds: int, best: str | None, brackets: bool) -> Content
         ours.mean,
         ours.std,
         seeds=ours.count if ours.count != seeds else None,
-        marked=entry.significant,
+        verdict=entry.comparison.verdict,
         best=f"{ours.mean:.1f}" == best,
         brackets=paper,
     )
@@ -295,18 +312,13 @@ def _notes(
     if not any(entry.paper for entry in shown):
         paper = ""
     first = f"{what} in percent: mean ± standard deviation over {seeds} seeds{paper}."
-    if all(entry.p_vanilla is None for entry in shown):
-        return (first,)
-    return (
-        first,
-        f"* Differs from vanilla in the same place: p < {SIGNIFICANT} in the "
-        "two-sided paired permutation test over seeds, which fewer than "
-        f"{_FEWEST} seeds cannot reach; not corrected for the number of cells.",
-    )
+    return (first, *mark_notes(shown, evidence.recipe.control))
 
 
 def _record(recipe: str, entry: Entry) -> dict[str, object]:
     cell, paper, ours = entry.cell, entry.paper, entry.ours
+    tested = entry.comparison
+    control = tested.control
     return {
         "recipe": recipe,
         "method": cell.method,
@@ -321,7 +333,12 @@ def _record(recipe: str, entry: Entry) -> dict[str, object]:
         "std": ours.std if ours else None,
         "seeds": ours.count if ours else 0,
         "difference": entry.difference,
-        "p_vanilla": entry.p_vanilla,
+        "control": control.method if control else None,
+        "control_row": control.row if control else None,
+        "control_setting": control.setting if control else None,
+        "p": tested.p,
+        "p_corrected": tested.corrected,
+        "verdict": tested.verdict,
         "gain_percent": entry.gain,
         "val_accuracy": entry.val_accuracy,
         "best_step": entry.best_step,
@@ -373,8 +390,11 @@ def _chosen(
 ) -> Iterator[tuple[TrialBlock, Cell, list[ScoredCandidate]]]:
     """Blocks, cells and their candidates, best first; none before the search is run."""
     listed: set[Cell] = set()
-    for block in evidence.recipe.blocks:
-        if block.tuned_by is None:
+    blocks = evidence.recipe.blocks
+    methods = {method for block in blocks for method in block.methods}
+    for block in blocks:
+        # What was chosen for another method here is listed with that method.
+        if block.tuned_by is None or block.tuned_as in methods:
             continue
         for method, row, dataset in places(block):
             cell = Cell(method, row, dataset, setting=block.label)

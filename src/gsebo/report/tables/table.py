@@ -3,9 +3,13 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
-from typing import Any
+from typing import Any, Literal
 
 from gsebo.report.names import backbone_title, dataset_title, method_title
+
+Verdict = Literal["better", "worse", "same", "untested"]
+"""What a test says of a number: that it is significantly above or below what it is
+compared with, or not, or that there was none."""
 
 
 @dataclass(frozen=True)
@@ -16,8 +20,8 @@ class Value:
     std: float | None = None
     # Over how many it is, where that has to be said.
     seeds: int | None = None
-    # Whether it gets the mark of significance.
-    marked: bool = False
+    # What a test says of it, which becomes its mark.
+    verdict: Verdict | None = None
     best: bool = False
     # Whether a plus is written.
     signed: bool = False
