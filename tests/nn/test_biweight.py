@@ -11,7 +11,8 @@ from torch import Tensor
 from gsebo.errors import InvalidInput
 from gsebo.nn.biweight import BiweightNet, biweight
 from gsebo.sparse import Pattern
-from tests.nn.examples import CLASSES, FEATURES, SIZES, Example, example
+
+from .examples import CLASSES, FEATURES, SIZES, Example, example
 
 
 @pytest.fixture
@@ -82,9 +83,7 @@ def test_who_differs_too_much_is_not_heard(net: BiweightNet, graph: Example) -> 
     heard = biweight(pattern, alone(net, graph.x), net.scale)
     assert bool((heard == 0).any()) and bool((heard > 0).any())
     without = strength.masked_fill(heard == 0, 0)
-    assert torch.equal(
-        net(graph.x, pattern, strength), net(graph.x, pattern, without)
-    )
+    assert torch.equal(net(graph.x, pattern, strength), net(graph.x, pattern, without))
 
 
 def test_neighbors_move_a_node_no_farther_than_the_anchor_allows(

@@ -3,7 +3,7 @@
 Every node begins with what its features say, p_i = softmax(MLP(x_i)), and hears its
 neighbors several times:
 
-    b_ij = max(0, 1 - ‖f_i - f_j‖² / γ²)²                         (Tukey's biweight)
+    b_ij = max(0, 1 - ‖f_i - f_j‖² / c²)²                         (Tukey's biweight)
     f_i <- (λ p_i + Σ_j s_ij b_ij f_j) / (λ + Σ_j s_ij b_ij),     f = p at first,
 
 with strengths s that sum to one over the neighbors of a node and itself. Three things
@@ -19,7 +19,6 @@ which does so for logits, with another penalty and the symmetric normalisation.
 from dataclasses import dataclass
 from typing import final
 
-import torch
 from torch import Tensor
 
 from gsebo.nn.base import (
@@ -57,7 +56,7 @@ class BiweightNet(SizedBackbone):
 
     Args:
         scale: Distance of two predictions, from 0 to √2, from which on nodes do not
-            hear each other: γ.
+            hear each other: c.
         anchor: What the features of a node count beside all of its neighbors: λ.
         hops: How many times neighbors are heard.
     """
@@ -85,7 +84,7 @@ class BiweightNet(SizedBackbone):
     ) -> Tensor:
         if strengths is None:
             strengths = self.initial_strength(pattern)
-        alone = self.mlp(features, pattern, None, noise).softmax(-1)
+        alone: Tensor = self.mlp(features, pattern, None, noise).softmax(-1)
         f = alone
         for number in range(self.hops):
             strength = strength_at(strengths, number, f)
