@@ -254,6 +254,16 @@ METHODS: dict[str, MethodInfo] = {
         dense=True,
         backbones=("gcn",),
     ),
+    "stable": MethodInfo(
+        "gsebo.methods.baselines.stable:STABLE",
+        "edges go and come by representations that learned without labels",
+        "Reliable Representations Make A Stronger Defender: Unsupervised Structure "
+        "Refinement for Robust GNN",
+        cost="O(512 nodes + edges) memory, some hundred such steps; O(512 nodes^2) "
+        "work once, in small blocks",
+        dense=True,
+        backbones=("stable",),
+    ),
     "gcn_jaccard": MethodInfo(
         "gsebo.methods.defences.gcn_jaccard:GCNJaccard",
         "defence: edges between dissimilar nodes removed before training",
