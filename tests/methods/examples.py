@@ -64,6 +64,7 @@ QUICK_OF: dict[str, dict[str, Any]] = {
     },
     "magna": {"backbone_options": {"heads": 2, "hops": 2}},
     "lds": {"max_inner_steps": 6, "max_episodes": 2, "test_samples": 2},
+    "gen": {"max_rounds": 3, "num_neighbors": 3},
     "stable": {
         "pretrain_epochs": 3,
         "num_neighbors": 3,

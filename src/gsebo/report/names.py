@@ -110,6 +110,7 @@ _METHODS = {
     "idgl": "IDGL",
     "lds": "LDS",
     "prognn": "Pro-GNN",
+    "gen": "GEN",
     "stable": "STABLE",
     "gcn_jaccard": "GCN-Jaccard",
     "gcn_svd": "GCN-SVD",
