@@ -64,6 +64,12 @@ QUICK_OF: dict[str, dict[str, Any]] = {
     },
     "magna": {"backbone_options": {"heads": 2, "hops": 2}},
     "lds": {"max_inner_steps": 6, "max_episodes": 2, "test_samples": 2},
+    "gen": {"max_rounds": 3, "num_neighbors": 3},
+    "stable": {
+        "pretrain_epochs": 3,
+        "num_neighbors": 3,
+        "backbone_options": {"embedding_channels": 6},
+    },
 }
 
 # Options with which a method draws nothing at random but the initial weights, so that
@@ -96,10 +102,12 @@ _CALM: dict[str, dict[str, Any] | None] = {
     "rgcn": None,  # It draws what its last layer gives for every node.
     # Without outer steps every edge stays certain; and halves are drawn by number.
     "lds": {"outer_lr": 0.0, "stop_on": "val"},
+    # Which features a node is told from is drawn by the numbers of nodes.
+    "stable": {"pretrain_epochs": 0},
 }
 
 # Those for which both directions of an edge are one thing, or nothing.
-UNDIRECTED = {"lds", "mlp", "prognn", "vgcn"}
+UNDIRECTED = {"lds", "mlp", "prognn", "stable", "vgcn"}
 
 CALM_NAMES = [name for name in NAMES if _CALM.get(name, {}) is not None]
 

@@ -10,6 +10,7 @@ from torch_geometric.data import Data
 from gsebo.graph import Topology
 from gsebo.graph.topology import canonicalise
 from gsebo.methods.baselines.magna import MAGNANet
+from gsebo.methods.baselines.stable import StableNet
 from gsebo.methods.defences.gnnguard import GNNGuardNet
 from gsebo.methods.defences.rgcn import RGCNNet
 from gsebo.methods.defences.soft_median import SoftMedianNet
@@ -88,6 +89,7 @@ NATIVE: dict[str, Callable[[], Backbone]] = {
     "jk sage": lambda: JKNet(*SIZES, convolution="sage", mode="max"),
     "jk sage mean": lambda: JKNet(*SIZES, convolution="sage-mean"),
     "magna": lambda: MAGNANet(*SIZES, dropout=0.5, heads=2, hops=3, top_k=2),
+    "stable": lambda: StableNet(*SIZES, embedding_channels=5),
     "biweight": lambda: BiweightNet(*SIZES),
     "rgcn": lambda: RGCNNet(*SIZES),
     "gnnguard": lambda: GNNGuardNet(*SIZES),

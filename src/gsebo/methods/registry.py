@@ -265,6 +265,24 @@ METHODS: dict[str, MethodInfo] = {
         dense=True,
         backbones=("gcn",),
     ),
+    "gen": MethodInfo(
+        "gsebo.methods.baselines.gen:GEN",
+        "the block model that nearest neighbors of every layer agree on",
+        "Graph Structure Estimation Neural Networks",
+        cost="O(neighbors x nodes) memory; up to 30 trainings of the network, and "
+        "as often O(nodes^2) work in small blocks",
+        backbones=("gcn",),
+    ),
+    "stable": MethodInfo(
+        "gsebo.methods.baselines.stable:STABLE",
+        "edges go and come by representations that learned without labels",
+        "Reliable Representations Make A Stronger Defender: Unsupervised Structure "
+        "Refinement for Robust GNN",
+        cost="O(512 nodes + edges) memory, some hundred such steps; O(512 nodes^2) "
+        "work once, in small blocks",
+        dense=True,
+        backbones=("stable",),
+    ),
     "gcn_jaccard": MethodInfo(
         "gsebo.methods.defences.gcn_jaccard:GCNJaccard",
         "defence: edges between dissimilar nodes removed before training",

@@ -81,6 +81,11 @@ BACKBONES: dict[str, BackboneInfo] = {
         "attention diffused over several hops",
         "Wang et al., IJCAI 2021",
     ),
+    "stable": BackboneInfo(
+        "gsebo.methods.baselines.stable:StableNet",
+        "graph convolutions behind a wide encoder",
+        "Li et al., KDD 2022",
+    ),
     "rgcn": BackboneInfo(
         "gsebo.methods.defences.rgcn:RGCNNet",
         "graph convolutions of Gaussians",

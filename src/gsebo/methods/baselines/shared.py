@@ -1,5 +1,6 @@
 """What several baselines share: an estimator and a problem to start from."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -143,16 +144,27 @@ def minimise(
     start: Tree,
     optimizer: Optimizer,
     steps: int,
+    *,
+    patience: int | None = None,
 ) -> Tree:
     """Take steps on a loss, for what a method prepares before its real training.
 
-    Nothing is selected: the last parameters are returned, and refused if not finite.
+    The last parameters are returned. With a patience they are those of the smallest
+    loss, and it ends after so many losses that are not smaller. What is not finite is
+    refused.
     """
     parameters, state = start, optimizer.init(start)
+    kept, least, waited = start, math.inf, 0
     for step in range(steps):
         leaves = require_grad(parameters)
         with torch.enable_grad():
-            (found,) = gradient(loss_of(leaves, step), leaves)
+            loss = loss_of(leaves, step)
+            (found,) = gradient(loss, leaves)
+        if patience is not None:
+            if (now := float(loss.detach())) < least:
+                kept, least, waited = parameters, now, 0
+            elif (waited := waited + 1) >= patience:
+                break
         with torch.no_grad():
             found = filled(found, leaves)
             parameters, state = optimizer.update(found, state, parameters)
@@ -161,4 +173,4 @@ def minimise(
             f"preparing diverged: a parameter is not finite after {steps} steps; "
             "expected a smaller learning rate or smaller features"
         )
-    return parameters
+    return parameters if patience is None else kept
