@@ -17,12 +17,13 @@ from gsebo.memory import require_memory
 from gsebo.sparse.backend import Call
 from gsebo.sparse.operators import SparseFeatures
 from gsebo.sparse.pattern import Pattern
-from gsebo.sparse.symbol import Attend, Concat, Product, Propagate, Sum
+from gsebo.sparse.symbol import Attend, Concat, Product, Propagate, Standardise, Sum
 from gsebo.tape.backend import (
-    AttentionKernels,
     AttentionStep,
     Gradients,
     PointwiseStep,
+    StandardiseStep,
+    StepKernels,
     tape_kernels_for,
 )
 from gsebo.tape.trace import (
@@ -131,6 +132,10 @@ def _numbers_and_indices(
         if step.arguments:
             size = replicas * reach.sizes[depth] * lanes * step.channels
             numbers += (2 if gradients else 1) * size
+            if step.pointwise is None and isinstance(step.node, Standardise):
+                # Five arrays of one lane for all rows that are looked at.
+                rows = reach.sizes[depth + step.looks_everywhere]
+                numbers += 5 * replicas * rows * step.channels
         if step.propagates:
             entries = reach.blocks[depth].entries.numel()
             numbers += 2 * replicas * entries
@@ -229,8 +234,8 @@ class _Binder:
         self._strength_gradient = strength_gradient
         self._kernels = tape_kernels_for(program.loss)
         self._stored: dict[int, Tensor] = {}
-        self._attentions: dict[int, AttentionKernels] = {}
-        self._biases: dict[str, tuple[Tensor, Tensor]] = {}
+        self._kept: dict[int, StepKernels] = {}
+        self._vectors: dict[str, tuple[Tensor, Tensor]] = {}
 
     def forward(self) -> list[Call]:
         """Every step, one after the other."""
@@ -264,7 +269,7 @@ class _Binder:
             return
         out = results.value(number)
         if step.pointwise is not None:
-            yield from self._gather_bias(step.pointwise.bias)
+            yield from self._gather(step.pointwise.bias)
             yield self._kernels.pointwise(self._pointwise(number, step), out)
             return
         match step.node:
@@ -276,12 +281,20 @@ class _Binder:
                 yield self._kernels.spmm(pattern, values, _wide(x), _wide(out))
             case Sum():
                 left, right = (results.value(each, rows) for each in step.arguments)
-                yield partial(torch.add, left, right, out=out)
+                first, second = step.node.factors
+                if first == 1:
+                    yield partial(torch.add, left, right, alpha=second, out=out)
+                else:
+                    yield partial(torch.mul, left, first, out=out)
+                    yield partial(out.add_, right, alpha=second)
             case Concat():
                 for part, place in self._parts(step, out):
                     yield partial(place.copy_, results.value(part, rows))
             case Attend():
                 yield from self._attention(number, step.node).forward(out)
+            case Standardise():
+                yield from self._gather(step.node.weight)
+                yield from self._standardise(number, step.node).forward(out)
 
     def _backward(self, number: int, step: Step) -> Iterator[Call]:
         results, rows = self._results, self._results.rows[number]
@@ -296,8 +309,14 @@ class _Binder:
             case Propagate():
                 yield from self._propagate_back(number, step, step.node)
             case Sum():
-                for argument in filter(results.is_shared, step.arguments):
-                    yield partial(results.grad(argument, rows).add_, grad)
+                for argument, factor in zip(
+                    step.arguments, step.node.factors, strict=True
+                ):
+                    to = results.grad(argument, rows)
+                    if results.is_shared(argument):
+                        yield partial(to.add_, grad, alpha=factor)
+                    elif to.data_ptr() != grad.data_ptr():
+                        yield partial(torch.mul, grad, factor, out=to)
             case Concat():
                 for part, place in self._parts(step, grad):
                     to = results.grad(part, rows)
@@ -311,6 +330,11 @@ class _Binder:
                 if self._strength_gradient:
                     gradients = gradients._replace(strength=to_strength)
                 yield from self._attention(number, step.node).back(gradients)
+            case Standardise():
+                looked_at = results.rows[step.arguments[0]]
+                read = looked_at if step.looks_everywhere else rows
+                gradients = self._gradients(number, step, step.node.weight, read)
+                yield from self._standardise(number, step.node).back(gradients)
 
     def _gradients(
         self, number: int, step: Step, weight: str | None, rows: int
@@ -435,16 +459,16 @@ class _Binder:
         assert step.pointwise is not None
         done, rows = step.pointwise, self._results.rows[number]
         z = self._results.value(step.arguments[0], rows)
-        bias = self._biases[done.bias] if done.bias else None
+        bias = self._vectors[done.bias] if done.bias else None
         drop = self._randomness.drop(done.site, done.rate, self._reach.order[:rows])
         return PointwiseStep(done.activation, z, bias, drop)
 
-    def _gather_bias(self, name: str | None) -> Iterator[Call]:
-        """Lay the biases of all replicas side by side, as a vector loop wants them."""
-        if name is None or name in self._biases:
+    def _gather(self, name: str | None) -> Iterator[Call]:
+        """Lay a vector of all replicas side by side, as a vector loop wants them."""
+        if name is None or name in self._vectors:
             return
         pair = self._weights.pair(name)
-        self._biases[name] = gathered = pair[0].contiguous(), pair[1].contiguous()
+        self._vectors[name] = gathered = pair[0].contiguous(), pair[1].contiguous()
         for source, to in zip(pair, gathered, strict=True):
             if to is not source:
                 yield partial(to.copy_, source)
@@ -453,8 +477,17 @@ class _Binder:
         widths = [self._tape.steps[argument].channels for argument in step.arguments]
         yield from zip(step.arguments, whole.split_with_sizes(widths, -1), strict=True)
 
-    def _attention(self, number: int, node: Attend) -> AttentionKernels:
-        if number not in self._attentions:
+    def _standardise(self, number: int, node: Standardise) -> StepKernels:
+        if number not in self._kept:
+            (argument,) = self._tape.steps[number].arguments
+            rows = None if node.kind == "batch" else self._results.rows[number]
+            z, weight = self._results.value(argument, rows), self._vectors[node.weight]
+            step = StandardiseStep(node.kind, z, weight, node.epsilon)
+            self._kept[number] = self._kernels.standardise(step)
+        return self._kept[number]
+
+    def _attention(self, number: int, node: Attend) -> StepKernels:
+        if number not in self._kept:
             pattern, values, _ = self._block(number, node)
             (argument,) = self._tape.steps[number].arguments
             entries = self._reach.blocks[self._tape.depths[number]].entries
@@ -467,8 +500,8 @@ class _Binder:
                 self._randomness.drop(node.site, node.rate, entries),
                 self._reach.whole_entries,
             )
-            self._attentions[number] = self._kernels.attention(step)
-        return self._attentions[number]
+            self._kept[number] = self._kernels.attention(step)
+        return self._kept[number]
 
 
 def _wide(x: Tensor) -> Tensor:
