@@ -82,9 +82,7 @@ def test_who_differs_too_much_is_not_heard(net: BiweightNet, graph: Example) -> 
     heard = biweight(pattern, alone(net, graph.x), net.scale)
     assert bool((heard == 0).any()) and bool((heard > 0).any())
     without = strength.masked_fill(heard == 0, 0)
-    assert torch.equal(
-        net(graph.x, pattern, strength), net(graph.x, pattern, without)
-    )
+    assert torch.equal(net(graph.x, pattern, strength), net(graph.x, pattern, without))
 
 
 def test_neighbors_move_a_node_no_farther_than_the_anchor_allows(

@@ -23,14 +23,14 @@ from gsebo.sparse import Noise, Pattern, spmm
 class APPNP(SizedBackbone):
     """What a perceptron says of each node, spread by personalised PageRank.
 
-        H = MLP(X),    Z <- (1 - α) S Z + α H,    Z = H at first,
+        H = MLP(X),    Z <- (1 - a) S Z + a H,    Z = H at first,
 
     with the strengths S, vanilla 1 / √(d_i d_j). There is dropout in the perceptron
     only, whose layers ``num_layers`` counts.
 
     Args:
         hops: How many steps of PageRank there are: K.
-        alpha: Share of a node's own prediction in each step.
+        alpha: Share of a node's own prediction in each step: a.
     """
 
     traceable = True

@@ -25,14 +25,14 @@ from gsebo.sparse import Noise, Pattern, dropout, spmm
 class GCNII(SizedBackbone):
     """Graph convolutions that keep the first layer and stay close to the identity.
 
-        H(0) = ReLU(X W_in + b_in),    U = (1 - α) S H(l-1) + α H(0),
+        H(0) = ReLU(X W_in + b_in),    U = (1 - a) S H(l-1) + a H(0),
         H(l) = ReLU((1 - β_l) U + β_l U W(l)),    β_l = log(θ / l + 1),
 
     and a linear map of the last one, with dropout before every map and propagation. S
     are the strengths, vanilla 1 / √(d_i d_j). It is made for many layers: 8 to 64.
 
     Args:
-        alpha: Share of the first layer in each.
+        alpha: Share of the first layer in each: a.
         theta: How much the layers' weights count: θ, in the paper λ.
     """
 

@@ -130,8 +130,10 @@ class Symbol:
                 # Added last, it is one step with the activation that may follow.
                 (before,), bias = self.node.arguments, self.node.weight
                 return (Symbol(before, self._weights) + other).then(Bias, bias)
-            both, factors = zip(_parted(self.node), _parted(other.node), strict=True)
-            return Symbol(Sum(self.node.channels, both, factors), self._weights)
+            left, first = _parted(self.node)
+            right, second = _parted(other.node)
+            both = Sum(self.node.channels, (left, right), (first, second))
+            return Symbol(both, self._weights)
         name = self.weight_name(other)
         if other.shape != (self.node.channels,):
             raise Untraceable(f"a sum with a weight of shape {tuple(other.shape)}")

@@ -52,7 +52,7 @@ def _total(values):
 
 @njit
 def _unit_row(z, lanes, epsilon, unit, moved, work):
-    """u and u' of one row ``[lanes, channels]``; returns s and q."""
+    """Write u and u' of one row ``[lanes, channels]``, return s and q."""
     number, channels = unit.dtype.type, unit.shape[0]
     count = number(channels)
     row = z[0]
@@ -83,7 +83,11 @@ def _layer(z, weights, epsilon, scratch, out):
         r = task // chunks
         chunk = task - r * chunks
         weight, tangent = weights[0][r], weights[1][r]
-        unit, moved, work = scratch[r, chunk, 0], scratch[r, chunk, 1], scratch[r, chunk, 2]
+        unit, moved, work = (
+            scratch[r, chunk, 0],
+            scratch[r, chunk, 1],
+            scratch[r, chunk, 2],
+        )
         for i in range(chunk * _CHUNK, min((chunk + 1) * _CHUNK, rows)):
             _unit_row(z[r, i], lanes, epsilon, unit, moved, work)
             to = out[r, i, 0]
@@ -103,7 +107,11 @@ def _layer_back(z, weights, epsilon, scratch, grad, add, to_z, sums, to_weight):
         r = task // chunks
         chunk = task - r * chunks
         weight, tangent = weights[0][r], weights[1][r]
-        unit, moved, work = scratch[r, chunk, 0], scratch[r, chunk, 1], scratch[r, chunk, 2]
+        unit, moved, work = (
+            scratch[r, chunk, 0],
+            scratch[r, chunk, 1],
+            scratch[r, chunk, 2],
+        )
         pulled, change = scratch[r, chunk, 3], scratch[r, chunk, 4]
         total = sums[r, chunk]
         total[:] = 0
@@ -298,7 +306,10 @@ class NumbaNorm(StepKernels):
         self._facts = z.new_zeros(replicas, 4, channels)
 
     def forward(self, out: Tensor) -> list[Call]:
-        work, given = _FORWARD * self._z.numel(), (self._z, self._weights, self._epsilon)
+        work, given = (
+            _FORWARD * self._z.numel(),
+            (self._z, self._weights, self._epsilon),
+        )
         if self._of_rows:
             return [bind_kernel(_LAYER, work, *given, self._scratch, out)]
         return [bind_kernel(_BATCH, work, *given, self._scratch, self._facts, out)]
@@ -310,12 +321,12 @@ class NumbaNorm(StepKernels):
         replicas, _, _, channels = z.shape
         if self._of_rows:
             sums = z.new_empty(replicas, self._chunks, channels)
-            given = z, weights, self._epsilon, self._scratch, grad, add
-            return [bind_kernel(_LAYER_BACK, work, *given, to_z, sums, to_weight)]
+            read = z, weights, self._epsilon, self._scratch, grad
+            return [bind_kernel(_LAYER_BACK, work, *read, add, to_z, sums, to_weight)]
         if grad.shape[1] == 0:
             # Nobody reads the result.
             return [] if add else [to_z.zero_]
         parts = z.new_empty(replicas, -(-grad.shape[1] // _CHUNK), 4, channels)
         means = z.new_empty(replicas, 4, channels)
-        given = z, weights, self._facts, grad, add
-        return [bind_kernel(_BATCH_BACK, work, *given, to_z, parts, means, to_weight)]
+        given = z, weights, self._facts, grad, add, to_z, parts, means, to_weight
+        return [bind_kernel(_BATCH_BACK, work, *given)]

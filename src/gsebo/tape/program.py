@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Iterator, Sequence
-from functools import cache, partial
-from threading import Lock
+from collections.abc import Iterator
+from functools import partial
 from typing import final
 
 import torch
 from torch import Tensor
-from torch.cuda import CUDAGraph, Event, Stream
+from torch.cuda import CUDAGraph
 
+from gsebo.errors import InvalidInput
 from gsebo.memory import require_memory
 from gsebo.sparse.backend import Call
 from gsebo.sparse.operators import SparseFeatures
@@ -26,6 +25,7 @@ from gsebo.tape.backend import (
     StepKernels,
     tape_kernels_for,
 )
+from gsebo.tape.cuda_graph import capture, make_calls, seconds_on_device
 from gsebo.tape.trace import (
     Randomness,
     Reach,
@@ -93,9 +93,9 @@ class Program:
         """
         self._randomness.step.fill_(step)
         if self._device.type != "cuda":
-            _make(self._calls)
+            make_calls(self._calls)
         elif self._graph is None:
-            self._graph = _capture(self._calls, self._device, run_first=True)
+            self._graph = capture(self._calls, self._device, run_first=True)
         else:
             self._graph.replay()
 
@@ -103,7 +103,7 @@ class Program:
         """Sum over the calls of the shortest time that each took, one by one."""
         if self._device.type == "cuda":
             calls, device = self._calls, self._device
-            return sum(_seconds_on_device(call, device, repeats) for call in calls)
+            return sum(seconds_on_device(call, device, repeats) for call in calls)
         shortest = [float("inf")] * len(self._calls)
         for _ in range(repeats):
             for number, call in enumerate(self._calls):
@@ -146,70 +146,6 @@ def _numbers_and_indices(
     size = sum(torch.Size(shape).numel() for shape in tape.shapes.values())
     # The weights, their tangents, the gradients, and a weight beside its tangent.
     return numbers + 5 * replicas * size, indices
-
-
-# Two captures on one stream would end up in one graph.
-_CAPTURING = Lock()
-# A graph of one call is timed this often; the shortest counts.
-_ROUNDS = 3
-
-
-def _make(calls: Sequence[Call]) -> None:
-    for call in calls:
-        call()
-
-
-def _seconds_on_device(call: Call, device: torch.device, repeats: int) -> float:
-    call()
-    # As a graph: one by one, starting a small kernel takes longer than running it.
-    graph = _capture([call] * repeats, device, run_first=False)
-    taken: list[float] = []
-    for _ in range(_ROUNDS):
-        begin, end = (
-            Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            for _ in range(2)
-        )
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        taken.append(begin.elapsed_time(end) / repeats / 1e3)
-    return min(taken)
-
-
-def _capture(
-    calls: Sequence[Call], device: torch.device, *, run_first: bool
-) -> CUDAGraph:
-    """Make a graph of calls that neither wait for the device nor allocate."""
-    graph = CUDAGraph()
-    with _CAPTURING, torch.cuda.device(device):
-        here, side = torch.cuda.current_stream(), _side_stream(device)
-        side.wait_stream(here)
-        with torch.cuda.stream(side):
-            if run_first:
-                _make(calls)
-            # torch.cuda.graph would collect garbage and empty the cache first, which
-            # takes longer than all the rest; nothing is allocated here. But a graph
-            # that is found to be garbage, and freed now, would break the capture.
-            collected = gc.isenabled()
-            gc.disable()
-            try:
-                graph.capture_begin(capture_error_mode="thread_local")
-                try:
-                    _make(calls)
-                finally:
-                    graph.capture_end()
-            finally:
-                if collected:
-                    gc.enable()
-        here.wait_stream(side)
-    return graph
-
-
-@cache
-def _side_stream(device: torch.device) -> Stream:
-    """The one stream for captures; each would have a workspace of its own."""
-    return Stream(device)  # type: ignore[no-untyped-call]
 
 
 class _Binder:
@@ -482,6 +418,11 @@ class _Binder:
             (argument,) = self._tape.steps[number].arguments
             rows = None if node.kind == "batch" else self._results.rows[number]
             z, weight = self._results.value(argument, rows), self._vectors[node.weight]
+            if rows is None and z.shape[1] != self._reach.num_nodes:
+                raise InvalidInput(
+                    f"a reach of {z.shape[1]} nodes given to a network that looks at "
+                    f"all nodes, expected {self._reach.num_nodes}"
+                )
             step = StandardiseStep(node.kind, z, weight, node.epsilon)
             self._kept[number] = self._kernels.standardise(step)
         return self._kept[number]

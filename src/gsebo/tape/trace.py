@@ -200,7 +200,8 @@ class Reach:
     listed by distance and then by number (``order``), so that those within ``k``
     propagations are the first ``sizes[k]``, and whatever is needed for fewer nodes is a
     slice of the rest. ``blocks[k]`` propagates from the first ``sizes[k + 1]`` nodes to
-    the first ``sizes[k]``. The whole pattern has ``whole_entries`` entries.
+    the first ``sizes[k]``. The whole pattern has ``num_nodes`` rows and
+    ``whole_entries`` entries.
 
     Where a network looks at all nodes at once, these are within ``everywhere_from``.
 
@@ -223,7 +224,7 @@ class Reach:
         place[outputs] = torch.arange(outputs.numel(), device=outputs.device)
         if int((place >= 0).sum()) != outputs.numel():
             raise InvalidInput("an output node is given twice, expected distinct ones")
-        self.whole_entries = pattern.num_entries
+        self.num_nodes, self.whole_entries = pattern.num_rows, pattern.num_entries
         self.order = outputs
         self.sizes = [outputs.numel()]
         self._rows: dict[tuple[int, int], tuple[Pattern, ReachBlock]] = {}
