@@ -23,6 +23,13 @@ BACKBONES: dict[str, dict[str, Any]] = {
     "jk-max": {"backbone": "jk", "backbone_options": {"mode": "max"}},
     "jk-lstm": {"backbone": "jk", "backbone_options": {"mode": "lstm"}},
     "jk-sage": {"backbone": "jk-sage"},
+    # Not by batch: that takes away the bias of a layer, whose gradient is then nothing
+    # but rounding, of which Adam makes a step of full size.
+    "strong gcn": {
+        "backbone_options": {"residual": True, "norm": "layer", "input_projection": True}
+    },
+    "appnp": {"backbone": "appnp", "backbone_options": {"hops": 2}},
+    "gcnii": {"backbone": "gcnii"},
     "GATv2": {"backbone": "GATv2"},
     "GIN": {"backbone": "GIN"},
     "TransformerConv": {"backbone": TransformerConv, "backbone_options": {"heads": 2}},

@@ -36,7 +36,13 @@ def data() -> Data:
 
 @pytest.mark.exact
 @pytest.mark.parametrize(
-    "options", [{"backbone": "gcn"}, {"backbone": "sage", "per_layer": True}], ids=str
+    "options",
+    [
+        {"backbone": "gcn"},
+        {"backbone": "sage", "per_layer": True},
+        {"backbone": "gcn", "backbone_options": {"norm": "layer", "residual": True}},
+    ],
+    ids=str,
 )
 def test_one_batch_of_everything_is_no_batch(options: dict[str, Any]) -> None:
     make = partial(
@@ -179,6 +185,17 @@ def test_any_network(make: Any, backbone: str, data: Data) -> None:
     assert torch.isfinite(model.probability_).all()
     assert torch.equal(model.predict_proba(data), model.probability_)
     assert (model.strength_ != model.initial_strength_).any()
+
+
+@pytest.mark.parametrize("norm", ["layer", "batch"])
+@METHODS
+def test_norms(make: Any, norm: str, data: Data) -> None:
+    """Those of a batch are over its nodes, and predictions over the whole graph's."""
+    options = {"norm": norm, "residual": True, "input_projection": True}
+    model: GraphClassifier = make(backbone_options=options, max_outer_steps=2)
+    model.fit(data)
+    assert torch.isfinite(model.probability_).all()
+    assert torch.equal(model.predict_proba(data), model.probability_)
 
 
 @METHODS

@@ -64,6 +64,24 @@ def test_a_loaded_model_can_be_saved_and_fitted_again(
     assert torch.equal(loaded.fit(double).probability_, model.probability_)
 
 
+@pytest.mark.parametrize(
+    ("backbone", "options"),
+    [
+        ("gcn", {"residual": True, "norm": "batch"}),
+        ("gat", {"residual": True, "norm": "layer", "input_projection": True}),
+        ("jk", {"norm": "layer", "input_projection": True}),
+        ("appnp", {"hops": 3, "alpha": 0.2}),
+        ("gcnii", {"theta": 1.0}),
+    ],
+)
+def test_options_of_networks_are_kept(
+    data: Data, tmp_path: Path, backbone: str, options: Any
+) -> None:
+    model = quick("gsebo", backbone=backbone, backbone_options=options).fit(data)
+    model.save(tmp_path)
+    assert_same_model(load_model(tmp_path), model, data)
+
+
 @pytest.mark.parametrize("options", [{"per_layer": True}, {"tied": True}])
 def test_structures_of_other_shapes(data: Data, tmp_path: Path, options: Any) -> None:
     model = quick("gsebo", **options).fit(data)

@@ -101,6 +101,9 @@ def test_every_backbone_stacks(
         {"inner_optimizer": "momentum", "outer_optimizer": "adam"},
         {"dropout": 0.0},
         {"structure": "fixed"},
+        {"backbone_options": {"residual": True, "norm": "layer"}},
+        {"backbone_options": {"input_projection": True, "norm": "batch"}},
+        {"backbone": "gcnii"},
     ],
     ids=lambda options: ",".join(options),
 )

@@ -30,6 +30,9 @@ NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
     "jk, concat": ("jk", {}),
     "jk, max": ("jk", {"mode": "max"}),
     "jk, lstm": ("jk-sage", {"mode": "lstm"}),
+    "gcn, strong": ("gcn", {"residual": True, "norm": "layer"}),
+    "gat, projected": ("gat", {"heads": 2, "input_projection": True, "norm": "layer"}),
+    "jk, projected": ("jk", {"residual": True, "input_projection": True}),
     "mlp": ("mlp", {}),
 }
 examples = settings(deadline=None, max_examples=10)

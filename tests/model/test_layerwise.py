@@ -210,6 +210,12 @@ def test_networks_without_layers_of_ours_are_refused(name: str, cora: Cora) -> N
         scores(backbone, cora.arrays, vanilla_strengths(backbone), memory=10**9)
 
 
+def test_a_norm_over_all_nodes_is_refused(cora: Cora) -> None:
+    backbone = make_backbone("gcn", **sizes(cora.arrays), options={"norm": "batch"})
+    with pytest.raises(InvalidInput, match="norm='batch' given for scores in chunks"):
+        scores(backbone, cora.arrays, vanilla_strengths(backbone), memory=10**9)
+
+
 @pytest.mark.parametrize("kind", ["gcn", "mlp"])
 def test_bad_numbers_are_refused(kind: str, cora: Cora) -> None:
     backbone = cora.network(kind)

@@ -14,10 +14,12 @@ from gsebo.methods.baselines.stable import StableNet
 from gsebo.methods.defences.gnnguard import GNNGuardNet
 from gsebo.methods.defences.rgcn import RGCNNet
 from gsebo.methods.defences.soft_median import SoftMedianNet
+from gsebo.nn.appnp import APPNP
 from gsebo.nn.base import Backbone, Features
 from gsebo.nn.biweight import BiweightNet
 from gsebo.nn.gat import GAT
 from gsebo.nn.gcn import GCN
+from gsebo.nn.gcnii import GCNII
 from gsebo.nn.jk import JKNet
 from gsebo.nn.mlp import MLP
 from gsebo.nn.sage import SAGE
@@ -75,6 +77,7 @@ def example(kind: str, num_nodes: int = 14, num_edges: int = 22) -> Example:
 
 
 SIZES = (FEATURES, 6, CLASSES)
+STRONG = {"residual": True, "norm": "layer", "input_projection": True}
 NATIVE: dict[str, Callable[[], Backbone]] = {
     "gcn": lambda: GCN(*SIZES),
     "gcn of 3 layers": lambda: GCN(*SIZES, num_layers=3),
@@ -88,6 +91,16 @@ NATIVE: dict[str, Callable[[], Backbone]] = {
     "jk lstm": lambda: JKNet(*SIZES, mode="lstm"),
     "jk sage": lambda: JKNet(*SIZES, convolution="sage", mode="max"),
     "jk sage mean": lambda: JKNet(*SIZES, convolution="sage-mean"),
+    "gcn, residual": lambda: GCN(*SIZES, residual=True),
+    "gcn, layer norm": lambda: GCN(*SIZES, norm="layer"),
+    "gcn, batch norm": lambda: GCN(*SIZES, norm="batch", residual=True),
+    "gcn, projected": lambda: GCN(*SIZES, input_projection=True),
+    "strong gcn": lambda: GCN(*SIZES, **STRONG),
+    "strong gat": lambda: GAT(*SIZES, heads=2, **STRONG),
+    "strong sage": lambda: SAGE(*SIZES, **STRONG),
+    "strong jk": lambda: JKNet(*SIZES, num_layers=2, **STRONG),
+    "appnp": lambda: APPNP(*SIZES, hops=3),
+    "gcnii": lambda: GCNII(*SIZES, num_layers=3),
     "magna": lambda: MAGNANet(*SIZES, dropout=0.5, heads=2, hops=3, top_k=2),
     "stable": lambda: StableNet(*SIZES, embedding_channels=5),
     "biweight": lambda: BiweightNet(*SIZES),

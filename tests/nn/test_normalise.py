@@ -9,7 +9,7 @@ from gsebo.nn import make_backbone
 from gsebo.sparse import CompletePattern
 
 NODES = 6
-LOOPED = ["gcn", "gat", "sage-gcn", "jk", "jk-sage"]
+LOOPED = ["gcn", "gat", "sage-gcn", "jk", "jk-sage", "appnp", "gcnii"]
 SIZES = {"in_channels": 3, "hidden_channels": 4, "out_channels": 2, "num_layers": 2}
 
 

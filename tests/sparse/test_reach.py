@@ -32,18 +32,26 @@ def dense(pattern: Pattern, values: torch.Tensor) -> torch.Tensor:
     entries=st.integers(0, 40),
     outputs=st.integers(0, 6),
     depth=st.integers(0, 4),
+    everywhere_from=st.none() | st.integers(1, 4),
     seed=st.integers(0, 999),
 )
 @settings(deadline=None)
 def test_propagation_inside_the_reach_is_that_of_the_whole(
-    size: int, entries: int, outputs: int, depth: int, seed: int
+    size: int,
+    entries: int,
+    outputs: int,
+    depth: int,
+    everywhere_from: int | None,
+    seed: int,
 ) -> None:
     pattern = random_pattern(size, entries, seed)
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(size, generator=generator)[: min(outputs, size)]
     values = torch.rand(entries, generator=generator, dtype=torch.float64)
     x = torch.rand(size, 3, generator=generator, dtype=torch.float64)
-    reach = Reach(pattern, chosen, depth)
+    reach = Reach(pattern, chosen, depth, everywhere_from)
+    if everywhere_from is not None:
+        assert all(each == size for each in reach.sizes[everywhere_from:])
     assert len(reach.sizes) == depth + 1 and len(reach.blocks) == depth
     assert reach.sizes == sorted(reach.sizes)
     assert reach.order[: reach.sizes[0]].tolist() == chosen.tolist()

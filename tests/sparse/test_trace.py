@@ -43,6 +43,18 @@ def test_chains_are_one_step() -> None:
     assert [step.channels for step in tape.steps] == [3, 3, 4, 4, 4, 4]
 
 
+def test_factors_are_part_of_a_sum_and_a_bias_is_added_after_it() -> None:
+    def network(x: Any, strengths: Any) -> Any:
+        h = x @ first
+        return torch.relu((h + bias) + 0.5 * spmm(PATTERN, strengths, h))
+
+    tape = traced(network)
+    kinds = [type(step.node).__name__ for step in tape.steps]
+    assert kinds == ["Source", "Product", "Propagate", "Sum", "Activation"]
+    assert tape.steps[3].node.factors == (1.0, 0.5)
+    assert tape.steps[4].pointwise.bias == "bias"
+
+
 def test_layers_have_their_own_strengths() -> None:
     def network(x: Any, strengths: Any) -> Any:
         h = spmm(PATTERN, strengths[0], x @ first)
@@ -68,6 +80,9 @@ def test_layers_have_their_own_strengths() -> None:
         lambda x, z: torch.relu(x) @ first,
         lambda x, z: dropout(torch.relu(x), 0.5, Noise(0, 0), 0) @ first,
         lambda x, z: torch.zeros(2, 4),
+        lambda x, z: 0.5 * (x @ first),
+        lambda x, z: first * (x @ first) + x @ first,
+        lambda x, z: 0.5 * x + x,
     ],
     ids=[
         "reshape",
@@ -81,6 +96,9 @@ def test_layers_have_their_own_strengths() -> None:
         "activated features",
         "activated, then dropped",
         "nothing of the features",
+        "scaled, not summed",
+        "scaled by a weight",
+        "scaled features",
     ],
 )
 def test_what_there_is_no_kernel_for_is_refused(network: Network) -> None:

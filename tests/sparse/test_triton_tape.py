@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from gsebo.data import load
-from gsebo.nn import GAT, GCN, MLP, SAGE, JKNet
+from gsebo.nn import GAT, GCN, GCNII, MLP, SAGE, JKNet
 from gsebo.nn.base import Backbone
 from gsebo.sparse import Noise, Pattern, Untraceable
 from gsebo.sparse.operators import make_features
@@ -51,6 +51,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 CLASSES = 4
 SEEDS = [2**63 + 2**40 + 5, 7, 2**32 - 1]
+STRONG = {"residual": True, "input_projection": True}
 NETWORKS = {
     "gcn": lambda width: GCN(width, 6, CLASSES),
     "deep gcn": lambda width: GCN(width, 3, CLASSES, num_layers=3),
@@ -58,6 +59,9 @@ NETWORKS = {
     "jk": lambda width: JKNet(width, 4, CLASSES),
     "mlp": lambda width: MLP(width, 5, CLASSES),
     "gat": lambda width: GAT(width, 3, CLASSES, heads=3),
+    "normed": lambda width: GCN(width, 5, CLASSES, norm="layer", **STRONG),
+    "normed by batch": lambda width: GCN(width, 5, CLASSES, norm="batch", **STRONG),
+    "gcnii": lambda width: GCNII(width, 5, CLASSES),
 }
 # What takes seconds on a GPU takes minutes in the interpreter.
 CASES = [
@@ -127,7 +131,12 @@ class Case:
         tape = trace(scores, weights)
         program = Program(
             tape,
-            Reach(self.pattern.to(device), self.nodes.to(device), tape.depth),
+            Reach(
+                self.pattern.to(device),
+                self.nodes.to(device),
+                tape.depth,
+                tape.everywhere_from,
+            ),
             make_features(self.x, self.dtype, device),
             self.labels.to(device),
             mean=True,

@@ -21,6 +21,13 @@ from gsebo.training import NodeClassification
 
 pytestmark = pytest.mark.compiles
 
+STRONG = {"residual": True, "norm": "layer", "input_projection": True}
+
+
+def _with(backbone: str, layers: int = 2, **options: Any) -> dict[str, Any]:
+    return {"backbone": backbone, "num_layers": layers, "backbone_options": options}
+
+
 BACKBONES: dict[str, dict[str, Any]] = {
     "gcn": {"backbone": "gcn"},
     "one layer": {"backbone": "gcn", "num_layers": 1},
@@ -30,6 +37,15 @@ BACKBONES: dict[str, dict[str, Any]] = {
     "jk": {"backbone": "jk", "num_layers": 3},
     "jk of two": {"backbone": "jk", "num_layers": 2},
     "gat": {"backbone": "gat"},
+    "residual": _with("gcn", residual=True),
+    "layer norm": _with("gcn", norm="layer", layers=3),
+    "batch norm": _with("gcn", norm="batch"),
+    "strong gcn": _with("gcn", **STRONG, layers=3),
+    "strong gat": _with("gat", **STRONG, heads=2),
+    "strong sage": _with("sage", **STRONG | {"norm": "batch"}),
+    "strong jk": _with("jk", **STRONG),
+    "appnp": _with("appnp", hops=3),
+    "gcnii": _with("gcnii", layers=3),
     "mlp": {"backbone": "mlp", "structure": "fixed"},
 }
 every_backbone = pytest.mark.parametrize("choice", BACKBONES)
@@ -136,7 +152,7 @@ def test_on_any_graph(seed: int, choice: str, sparse: bool, directed: bool) -> N
 def test_isolated_nodes_and_no_edges() -> None:
     data = graph()
     data.edge_index = data.edge_index[:, :0]
-    for choice in ("gcn", "sage", "jk", "gat"):
+    for choice in ("gcn", "sage", "jk", "gat", "strong gat", "batch norm", "gcnii"):
         problem = problem_on(data, **BACKBONES[choice], structure="fixed")
         assert_same_derivatives(problem)
 

@@ -229,6 +229,11 @@ class ChunkedGraph:
 
 def require_layers(backbone: Backbone) -> None:
     """Refuse a network whose layers cannot be run one after another."""
+    if isinstance(backbone, LayeredBackbone) and backbone.norm == "batch":
+        raise InvalidInput(
+            f"{type(backbone).__name__} with norm='batch' given for scores in chunks, "
+            "which looks at all nodes at once; expected norm='layer' or 'none'."
+        )
     if not isinstance(backbone, MLP | LayeredBackbone):
         name = type(getattr(backbone, "module", backbone)).__name__
         raise InvalidInput(
@@ -300,13 +305,17 @@ class _Layers:
 
     def _edge_bytes(self) -> int:
         """What is computed for an edge, its source and that one's self-loop."""
-        size = self.dtype.itemsize
+        size, backbone = self.dtype.itemsize, self.backbone
         needed = []
         for number, layer in enumerate(self.layers):
             rows, columns = layer.weight.shape
             features = self.graph.feature_bytes(self.dtype)
             read = 2 * rows * size if number else features
+            if number == 0 and backbone.input_projection:
+                read += 3 * rows * size
             entries = 2 * _PER_ENTRY * layer.heads * size
-            needed.append(read + 4 * columns * size + entries)
-        strengths = 2 * _PER_ENTRY * self.backbone.num_propagations * size
+            # Beside the convolution: a residual map, and normalised numbers.
+            copies = 4 + backbone.residual + 2 * (backbone.norm != "none")
+            needed.append(read + copies * columns * size + entries)
+        strengths = 2 * _PER_ENTRY * backbone.num_propagations * size
         return strengths + max(needed)

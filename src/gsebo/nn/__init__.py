@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING
 from gsebo.names import make_lazy
 
 if TYPE_CHECKING:
+    from gsebo.nn.appnp import APPNP as APPNP
     from gsebo.nn.base import Backbone as Backbone
     from gsebo.nn.base import Features as Features
     from gsebo.nn.gat import GAT as GAT
     from gsebo.nn.gcn import GCN as GCN
+    from gsebo.nn.gcnii import GCNII as GCNII
     from gsebo.nn.jk import JKNet as JKNet
     from gsebo.nn.mlp import MLP as MLP
     from gsebo.nn.pyg.adapter import PyGBackbone as PyGBackbone

@@ -5,12 +5,13 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, fields
 from itertools import pairwise
 from numbers import Integral, Real
-from typing import Any, Literal, NamedTuple, cast, get_args, get_origin
+from typing import Any, ClassVar, Literal, NamedTuple, cast, final, get_args, get_origin
 
 import torch
 from torch import Tensor, nn
 
 from gsebo.errors import InvalidInput
+from gsebo.nn.norm import FeatureNorm
 from gsebo.sparse import Noise, Pattern, SparseFeatures, dropout, row_expand, row_sum
 
 Features = Tensor | SparseFeatures
@@ -205,27 +206,78 @@ class Layer(nn.Module, ABC):
         """Propagate ``h`` with one strength per entry, ``[entries]``."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LayeredBackbone(SizedBackbone):
-    """A network of layers that follow each other."""
+    """A network of layers that follow each other.
 
-    layers: nn.ModuleList  # Each a Layer.
-    activation: Callable[[Tensor], Tensor]  # Between two layers.
-    input_dropout: bool = True  # Whether there is one before the first layer too.
-    joins_layers: bool = False  # Whether the read-out looks at more than the last one.
+    Without options, layer k gives ``conv(h)`` for its input ``h = dropout(relu(·))`` of
+    what the one before gave, and the last layer gives the logits. With all of them it
+    is the arrangement of Luo, Shi and Wu (*Classic GNNs are Strong Baselines*, NeurIPS
+    2024): from a hidden state to the next by
+
+        h <- dropout(relu(norm(conv(h) + h W_res))).
+
+    Args:
+        input_dropout: Whether there is dropout of the features too.
+        residual: Add ``h W_res``, a learned linear map of the layer's input, to what
+            each layer gives. Its bias would be that of the layer, so it has none.
+        norm: What is given between two layers is normalised before its activation:
+            ``"layer"`` over the channels of each node, ``"batch"`` each channel over
+            all nodes at hand, both with a learned scale and shift. Statistics of a
+            batch are always those of the nodes that the network is run on, also when
+            it predicts: there are no running averages, so a prediction depends on the
+            whole graph, and on mini-batches (or new nodes) on theirs.
+        input_projection: Map the features to the hidden width, ``dropout(relu(x W +
+            b))``, before the first layer; let all layers be hidden, with norm,
+            activation and dropout; and read the classes out by a linear map of the
+            last one (in JK-Nets of all, as ever).
+    """
+
+    joins_layers: ClassVar[bool] = False  # Whether the read-out looks at several.
+    reads_out: ClassVar[bool] = False  # Whether all layers are hidden ones anyway.
+    input_dropout: bool = True
+    residual: bool = False
+    norm: Literal["none", "layer", "batch"] = "none"
+    input_projection: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.activation = torch.relu
-        sizes = enumerate(self.sizes())
-        self.layers = nn.ModuleList(self.layer(number, *size) for number, size in sizes)
+        require_flags(residual=self.residual, input_projection=self.input_projection)
+        self.activation: Callable[[Tensor], Tensor] = torch.relu  # Between two layers.
+        made = (self.layer(number, *size) for number, size in enumerate(self.sizes()))
+        self.layers = nn.ModuleList(made)  # Each a Layer.
+        # Networks without these options have neither their weights nor their draws.
+        layers = [cast(Layer, each) for each in self.layers]
+        if self.residual:
+            shapes = ((each.weight.shape[0], each.bias.numel()) for each in layers)
+            self.residuals = nn.ParameterList(glorot(*shape) for shape in shapes)
+        all_hidden = self.input_projection or self.reads_out
+        hidden = layers if all_hidden else layers[:-1]
+        if self.norm != "none":
+            widths = (each.bias.numel() for each in hidden)
+            self.norms = nn.ModuleList(FeatureNorm(each, self.norm) for each in widths)
+        if self.input_projection:
+            self.projection = Linear(self.in_channels, self.hidden_channels)
+            if not self.reads_out:
+                width = layers[-1].bias.numel()
+                self.classifier = Linear(width, self.out_channels)
 
     @abstractmethod
     def layer(self, number: int, in_channels: int, out_channels: int) -> Layer:
         """Make one of the layers."""
 
-    def read_out(self, outputs: list[Tensor]) -> Tensor:
+    def sizes(self) -> list[tuple[int, int]]:
+        if self.input_projection:
+            return [(self.hidden_channels, self.hidden_channels)] * self.num_layers
+        return super().sizes()
+
+    def read_out(self, outputs: list[Tensor], noise: Noise | None = None) -> Tensor:
         """Logits of each node from what the layers gave there, the last one last."""
-        return outputs[-1]
+        if not self.input_projection:
+            return outputs[-1]
+        h = self.activation(outputs[-1])
+        h = dropout(h, self.dropout, noise, 2 * self.num_layers)
+        return cast(Tensor, self.classifier(h))
 
     def forward(
         self,
@@ -240,7 +292,7 @@ class LayeredBackbone(SizedBackbone):
         for number in range(len(self.layers)):
             given = outputs[-1] if outputs else features
             outputs.append(self.output(number, given, pattern, strengths, noise))
-        return self.read_out(outputs)
+        return self.read_out(outputs, noise)
 
     def output(
         self,
@@ -254,9 +306,31 @@ class LayeredBackbone(SizedBackbone):
         # Only features may be sparse, and they come first.
         h = self.activation(cast(Tensor, given)) if number else given
         strength = strength_at(strengths, number, h)
-        if number or self.input_dropout:
+        if number == 0 and self.input_projection:
+            if self.input_dropout:
+                h = dropout(h, self.dropout, noise, 2 * self.num_layers + 2)
+            h = self.activation(self.projection(h))
+        if number or self.input_dropout or self.input_projection:
             h = dropout(h, self.dropout, noise, 2 * number)
-        return cast(Tensor, self.layers[number](h, pattern, strength, noise))
+        out = cast(Tensor, self.layers[number](h, pattern, strength, noise))
+        if self.residual:
+            out = out + h @ self.residuals[number]
+        if self.norm != "none" and number < len(self.norms):
+            out = self.norms[number](out)
+        return out
+
+
+@final
+class Linear(nn.Module):
+    """``h W + b``, also of sparse features."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.weight = glorot(in_channels, out_channels)
+        self.bias = nn.Parameter(torch.zeros(out_channels))
+
+    def forward(self, h: Features) -> Tensor:
+        return h @ self.weight + self.bias
 
 
 # Computed one after the other, and beside each other.
@@ -274,6 +348,13 @@ def require_counts(**options: Any) -> None:
                 f"{name} of more than {_MOST[name]} given; expected an integer from 1 "
                 f"to {_MOST[name]}."
             )
+
+
+def require_flags(**options: Any) -> None:
+    """Each option of a backbone must be yes or no."""
+    for name, value in options.items():
+        if not isinstance(value, bool):
+            raise InvalidInput(f"{name}={value!r} given; expected true or false.")
 
 
 def require_between(least: float, below: float, **options: Any) -> None:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import elu, leaky_relu
 
+from gsebo.errors import InvalidInput
 from gsebo.nn.base import Features, Layer, LayeredBackbone, glorot, require_counts
 from gsebo.sparse import Noise, Pattern
 from gsebo.sparse.operators import dropout, edge_softmax, row_expand, row_sum, spmm
@@ -70,8 +71,8 @@ class GATLayer(Layer):
         self, net: "GAT", number: int, in_channels: int, out_channels: int
     ) -> None:
         super().__init__()
-        # The last one has heads of its own, which are averaged.
-        self.concat = number < net.num_layers - 1
+        # The last one has heads of its own, which are averaged, unless it is hidden.
+        self.concat = number < net.num_layers - 1 or net.input_projection
         heads = self.heads = net.heads if self.concat else net.output_heads
         self.number, self.dropout = number, net.dropout
         self.renormalise = net.renormalise
@@ -108,7 +109,8 @@ class GAT(LayeredBackbone):
     Args:
         dropout: Rate of dropout on features and on attention.
         heads: Number of heads of the hidden layers.
-        output_heads: Number of heads of the last layer, which are averaged.
+        output_heads: Number of heads of the last layer, which are averaged; with an
+            input projection the last layer is like the others.
         renormalise: Let the attention of each node sum to one after the strengths have
             weighed it: a strength of 0 then takes an edge out of the softmax.
     """
@@ -121,6 +123,11 @@ class GAT(LayeredBackbone):
 
     def __post_init__(self) -> None:
         require_counts(heads=self.heads, output_heads=self.output_heads)
+        if self.input_projection and self.output_heads != 1:
+            raise InvalidInput(
+                f"output_heads={self.output_heads} given with input_projection; "
+                "expected 1, because a linear map reads the classes out."
+            )
         super().__post_init__()
         self.activation = elu
 

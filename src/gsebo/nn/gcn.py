@@ -34,15 +34,10 @@ class GCNLayer(Layer):
 @final
 @dataclass(kw_only=True, eq=False, repr=False)
 class GCN(LayeredBackbone):
-    """GCN: ``H(k) = ReLU(S H(k-1) W(k))``, S = strengths, vanilla 1 / √(d_i d_j).
-
-    Args:
-        input_dropout: Whether there is dropout before the first layer too.
-    """
+    """GCN: ``H(k) = ReLU(S H(k-1) W(k))``, S = strengths, vanilla 1 / √(d_i d_j)."""
 
     traceable = True
     normalisation = SYMMETRIC
-    input_dropout: bool = True
 
     def layer(self, number: int, in_channels: int, out_channels: int) -> GCNLayer:
         return GCNLayer(in_channels, out_channels)

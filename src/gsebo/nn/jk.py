@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from gsebo.nn.base import BY_ROW, SYMMETRIC, LayeredBackbone, glorot
 from gsebo.nn.gcn import GCNLayer
+from gsebo.sparse import Noise
 
 
 @final
@@ -59,15 +60,14 @@ class JKNet(LayeredBackbone):
             ``"sage-mean"`` with the mean of the neighbors.
         mode: How the layers are joined: ``"concat"``, ``"max"``, or ``"lstm"``
             (attention over the layers of each node from a bidirectional LSTM).
-        input_dropout: Whether there is dropout before the first layer too.
     """
 
     traceable = True
     joins_layers = True
+    reads_out = True
     num_layers: int = 3
     convolution: Literal["gcn", "sage", "sage-mean"] = "gcn"
     mode: Literal["concat", "max", "lstm"] = "concat"
-    input_dropout: bool = True
 
     def __post_init__(self) -> None:
         self.self_loops = self.convolution != "sage-mean"
@@ -85,7 +85,7 @@ class JKNet(LayeredBackbone):
             in_channels, self.hidden_channels, self_weight=not self.self_loops
         )
 
-    def read_out(self, outputs: list[Tensor]) -> Tensor:
+    def read_out(self, outputs: list[Tensor], noise: Noise | None = None) -> Tensor:
         hidden = [torch.relu(output) for output in outputs]
         if self.mode == "concat":
             return torch.cat(hidden, dim=-1) @ self.weight + self.bias

@@ -71,6 +71,16 @@ BACKBONES: dict[str, BackboneInfo] = {
         "Xu et al., ICML 2018",
         {"convolution": "sage-mean"},
     ),
+    "appnp": BackboneInfo(
+        "gsebo.nn.appnp:APPNP",
+        "a perceptron, then personalised PageRank",
+        "Gasteiger et al., ICLR 2019",
+    ),
+    "gcnii": BackboneInfo(
+        "gsebo.nn.gcnii:GCNII",
+        "deep graph convolutions that remember the first layer",
+        "Chen et al., ICML 2020",
+    ),
     "biweight": BackboneInfo(
         "gsebo.nn.biweight:BiweightNet",
         "votes of neighbors; too different ones do not count",

@@ -15,13 +15,11 @@ class SAGE(LayeredBackbone):
     Args:
         aggregator: ``"mean"``: mean of the neighbors, with a weight matrix of its own
             for the node; ``"gcn"``: mean of the neighbors and the node.
-        input_dropout: Whether there is dropout before the first layer too.
     """
 
     traceable = True
     normalisation = BY_ROW
     aggregator: Literal["mean", "gcn"] = "mean"
-    input_dropout: bool = True
 
     def __post_init__(self) -> None:
         self.self_loops = self.aggregator == "gcn"

@@ -145,6 +145,8 @@ _BACKBONES = {
     "rgcn": "RGCN",
     "gnnguard": "GNNGuard",
     "soft-median": "Soft-Median",
+    "appnp": "APPNP",
+    "gcnii": "GCNII",
     "biweight": "Biweight",
     "mlp": "MLP",
 }

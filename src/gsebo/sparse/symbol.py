@@ -67,8 +67,28 @@ class Dropout(Node, frozen=True):
     rate: float
 
 
+class Standardise(Node, frozen=True):
+    """The argument less its mean, by its deviation, times a weight for each channel.
+
+    Of each row (``"layer"``), or of each column over all nodes (``"batch"``), with
+    ``epsilon`` added to the variance.
+    """
+
+    kind: str
+    weight: str
+    epsilon: float
+
+
+class Scaled(Node, frozen=True):
+    """The argument times a number, until it becomes part of a sum."""
+
+    factor: float
+
+
 class Sum(Node, frozen=True):
-    """Sum of two results."""
+    """Sum of two results, each times a number."""
+
+    factors: tuple[float, float] = (1.0, 1.0)
 
 
 class Concat(Node, frozen=True):
@@ -106,12 +126,23 @@ class Symbol:
 
     def __add__(self, other: Tensor | Symbol) -> Symbol:
         if isinstance(other, Symbol):
-            both = (self.node, other.node)
-            return Symbol(Sum(self.node.channels, both), self._weights)
+            if isinstance(self.node, Bias):
+                # Added last, it is one step with the activation that may follow.
+                (before,), bias = self.node.arguments, self.node.weight
+                return (Symbol(before, self._weights) + other).then(Bias, bias)
+            left, first = _parted(self.node)
+            right, second = _parted(other.node)
+            both = Sum(self.node.channels, (left, right), (first, second))
+            return Symbol(both, self._weights)
         name = self.weight_name(other)
         if other.shape != (self.node.channels,):
             raise Untraceable(f"a sum with a weight of shape {tuple(other.shape)}")
         return self.then(Bias, name)
+
+    def __rmul__(self, factor: float) -> Symbol:
+        if not isinstance(factor, int | float):
+            raise Untraceable(f"a product with a {type(factor).__name__}")
+        return self.then(Scaled, float(factor))
 
     def __getattr__(self, name: str) -> Any:
         raise Untraceable(name)
@@ -132,6 +163,13 @@ class Symbol:
         if function in _ACTIVATIONS and isinstance(first, Symbol):
             return first.then(Activation, _ACTIVATIONS[function])
         raise Untraceable(function.__name__)
+
+
+def _parted(node: Node) -> tuple[Node, float]:
+    """A node without the number that it is multiplied by, and that number."""
+    if isinstance(node, Scaled):
+        return node.arguments[0], node.factor
+    return node, 1.0
 
 
 _ACTIVATIONS = {torch.relu: "relu", torch.nn.functional.elu: "elu"}

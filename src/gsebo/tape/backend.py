@@ -73,8 +73,21 @@ class Gradients(NamedTuple):
     accumulate: bool  # whether to add to ``argument``
 
 
-class AttentionKernels(ABC):
-    """An attention step with the memory that its way back needs."""
+class StandardiseStep(NamedTuple):
+    """``(z - mean) / √(variance + ε) * weight``.
+
+    Over each row, or over all rows for each channel; then the result may be that of the
+    first rows only.
+    """
+
+    kind: str  # "layer" or "batch"
+    z: Tensor
+    weight: tuple[Tensor, Tensor]  # with its tangent, [replicas, channels] each
+    epsilon: float
+
+
+class StepKernels(ABC):
+    """A step with the memory that its way back needs."""
 
     @abstractmethod
     def forward(self, out: Tensor) -> list[Call]:
@@ -128,8 +141,12 @@ class TapeKernels(ABC):
         """``out = a @ b``, or ``out += a @ b``, for each replica."""
 
     @abstractmethod
-    def attention(self, step: AttentionStep) -> AttentionKernels:
+    def attention(self, step: AttentionStep) -> StepKernels:
         """Allocate what an attention step needs."""
+
+    @abstractmethod
+    def standardise(self, step: StandardiseStep) -> StepKernels:
+        """Allocate what a normalisation needs."""
 
 
 def tape_kernels_for(like: Tensor) -> TapeKernels:

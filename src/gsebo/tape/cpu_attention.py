@@ -42,7 +42,7 @@ from gsebo.sparse.numba_pack import (
 )
 from gsebo.sparse.pattern import Pattern
 from gsebo.sparse.random_bits import NUMBA_HASH, drop_arrays
-from gsebo.tape.backend import AttentionKernels, AttentionStep, Gradients
+from gsebo.tape.backend import AttentionStep, Gradients, StepKernels
 
 _TARGET, _SOURCE = 0, 1
 # Nodes that one task takes. Sums over nodes are made chunk by chunk, so that they do
@@ -372,7 +372,7 @@ _SOFTMAX = 20
 _PACK_BYTES = 256
 
 
-class NumbaAttention(AttentionKernels):
+class NumbaAttention(StepKernels):
     """An attention step on the CPU.
 
     It keeps the weight ``[replicas, lanes, 2, heads * channels]``, the scores of nodes

@@ -21,13 +21,15 @@ from gsebo.sparse.numba_pack import exponential
 from gsebo.sparse.pattern import Pattern
 from gsebo.sparse.random_bits import NUMBA_HASH, Drop, drop_arrays
 from gsebo.tape.backend import (
-    AttentionKernels,
     AttentionStep,
     Gradients,
     PointwiseStep,
+    StandardiseStep,
+    StepKernels,
     TapeKernels,
 )
 from gsebo.tape.cpu_attention import NumbaAttention
+from gsebo.tape.cpu_norm import NumbaNorm
 
 # Rows that one task takes. Sums over rows are made chunk by chunk, so that they do not
 # depend on the number of threads.
@@ -293,8 +295,11 @@ class _NumbaTape(TapeKernels):
             return [partial(to.addmm_, left, right) for left, right, to in each]
         return [partial(torch.mm, left, right, out=to) for left, right, to in each]
 
-    def attention(self, step: AttentionStep) -> AttentionKernels:
+    def attention(self, step: AttentionStep) -> StepKernels:
         return NumbaAttention(step)
+
+    def standardise(self, step: StandardiseStep) -> StepKernels:
+        return NumbaNorm(step)
 
 
 def _arguments(step: PointwiseStep) -> tuple[Any, ...]:

@@ -53,7 +53,7 @@ from gsebo.sparse.triton_segments import (
     work_of_program,
     zeros,
 )
-from gsebo.tape.backend import AttentionKernels, AttentionStep, Gradients
+from gsebo.tape.backend import AttentionStep, Gradients, StepKernels
 from gsebo.tape.cuda_heads import dot_heads, gather_segments, nodes_back, score_nodes
 from gsebo.tape.cuda_rows import bind_chunk_sums, chunks_of
 
@@ -227,7 +227,7 @@ _TALLEST = 128
 _GROUP_CHANNELS = 64
 
 
-class TritonAttention(AttentionKernels):
+class TritonAttention(StepKernels):
     """An attention step on CUDA.
 
     It keeps the scores of nodes ``[replicas, columns, 2, lanes, heads]``, and attention

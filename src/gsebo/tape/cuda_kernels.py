@@ -28,12 +28,14 @@ from gsebo.sparse.triton_segments import (
     tiles_of,
 )
 from gsebo.tape.backend import (
-    AttentionKernels,
     AttentionStep,
     Gradients,
     PointwiseStep,
+    StandardiseStep,
+    StepKernels,
     TapeKernels,
 )
+from gsebo.tape.composed_norm import ComposedNorm
 from gsebo.tape.cuda_attention import TritonAttention
 from gsebo.tape.cuda_rows import (
     bind_chunk_sums,
@@ -159,8 +161,11 @@ class _TritonTape(TapeKernels):
             return [partial(out.baddbmm_, a, b)]
         return [partial(torch.bmm, a, b, out=out)]
 
-    def attention(self, step: AttentionStep) -> AttentionKernels:
+    def attention(self, step: AttentionStep) -> StepKernels:
         return TritonAttention(step)
+
+    def standardise(self, step: StandardiseStep) -> StepKernels:
+        return ComposedNorm(step)
 
 
 TRITON_TAPE = _TritonTape()

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Iterator, Sequence
-from functools import cache, partial
-from threading import Lock
+from collections.abc import Iterator
+from functools import partial
 from typing import final
 
 import torch
 from torch import Tensor
-from torch.cuda import CUDAGraph, Event, Stream
+from torch.cuda import CUDAGraph
 
+from gsebo.errors import InvalidInput
 from gsebo.memory import require_memory
 from gsebo.sparse.backend import Call
 from gsebo.sparse.operators import SparseFeatures
 from gsebo.sparse.pattern import Pattern
-from gsebo.sparse.symbol import Attend, Concat, Product, Propagate, Sum
+from gsebo.sparse.symbol import Attend, Concat, Product, Propagate, Standardise, Sum
 from gsebo.tape.backend import (
-    AttentionKernels,
     AttentionStep,
     Gradients,
     PointwiseStep,
+    StandardiseStep,
+    StepKernels,
     tape_kernels_for,
 )
+from gsebo.tape.cuda_graph import capture, make_calls, seconds_on_device
 from gsebo.tape.trace import (
     Randomness,
     Reach,
@@ -92,9 +93,9 @@ class Program:
         """
         self._randomness.step.fill_(step)
         if self._device.type != "cuda":
-            _make(self._calls)
+            make_calls(self._calls)
         elif self._graph is None:
-            self._graph = _capture(self._calls, self._device, run_first=True)
+            self._graph = capture(self._calls, self._device, run_first=True)
         else:
             self._graph.replay()
 
@@ -102,7 +103,7 @@ class Program:
         """Sum over the calls of the shortest time that each took, one by one."""
         if self._device.type == "cuda":
             calls, device = self._calls, self._device
-            return sum(_seconds_on_device(call, device, repeats) for call in calls)
+            return sum(seconds_on_device(call, device, repeats) for call in calls)
         shortest = [float("inf")] * len(self._calls)
         for _ in range(repeats):
             for number, call in enumerate(self._calls):
@@ -131,6 +132,10 @@ def _numbers_and_indices(
         if step.arguments:
             size = replicas * reach.sizes[depth] * lanes * step.channels
             numbers += (2 if gradients else 1) * size
+            if step.pointwise is None and isinstance(step.node, Standardise):
+                # Five arrays of one lane for all rows that are looked at.
+                rows = reach.sizes[depth + step.looks_everywhere]
+                numbers += 5 * replicas * rows * step.channels
         if step.propagates:
             entries = reach.blocks[depth].entries.numel()
             numbers += 2 * replicas * entries
@@ -141,70 +146,6 @@ def _numbers_and_indices(
     size = sum(torch.Size(shape).numel() for shape in tape.shapes.values())
     # The weights, their tangents, the gradients, and a weight beside its tangent.
     return numbers + 5 * replicas * size, indices
-
-
-# Two captures on one stream would end up in one graph.
-_CAPTURING = Lock()
-# A graph of one call is timed this often; the shortest counts.
-_ROUNDS = 3
-
-
-def _make(calls: Sequence[Call]) -> None:
-    for call in calls:
-        call()
-
-
-def _seconds_on_device(call: Call, device: torch.device, repeats: int) -> float:
-    call()
-    # As a graph: one by one, starting a small kernel takes longer than running it.
-    graph = _capture([call] * repeats, device, run_first=False)
-    taken: list[float] = []
-    for _ in range(_ROUNDS):
-        begin, end = (
-            Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            for _ in range(2)
-        )
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        taken.append(begin.elapsed_time(end) / repeats / 1e3)
-    return min(taken)
-
-
-def _capture(
-    calls: Sequence[Call], device: torch.device, *, run_first: bool
-) -> CUDAGraph:
-    """Make a graph of calls that neither wait for the device nor allocate."""
-    graph = CUDAGraph()
-    with _CAPTURING, torch.cuda.device(device):
-        here, side = torch.cuda.current_stream(), _side_stream(device)
-        side.wait_stream(here)
-        with torch.cuda.stream(side):
-            if run_first:
-                _make(calls)
-            # torch.cuda.graph would collect garbage and empty the cache first, which
-            # takes longer than all the rest; nothing is allocated here. But a graph
-            # that is found to be garbage, and freed now, would break the capture.
-            collected = gc.isenabled()
-            gc.disable()
-            try:
-                graph.capture_begin(capture_error_mode="thread_local")
-                try:
-                    _make(calls)
-                finally:
-                    graph.capture_end()
-            finally:
-                if collected:
-                    gc.enable()
-        here.wait_stream(side)
-    return graph
-
-
-@cache
-def _side_stream(device: torch.device) -> Stream:
-    """The one stream for captures; each would have a workspace of its own."""
-    return Stream(device)  # type: ignore[no-untyped-call]
 
 
 class _Binder:
@@ -229,8 +170,8 @@ class _Binder:
         self._strength_gradient = strength_gradient
         self._kernels = tape_kernels_for(program.loss)
         self._stored: dict[int, Tensor] = {}
-        self._attentions: dict[int, AttentionKernels] = {}
-        self._biases: dict[str, tuple[Tensor, Tensor]] = {}
+        self._kept: dict[int, StepKernels] = {}
+        self._vectors: dict[str, tuple[Tensor, Tensor]] = {}
 
     def forward(self) -> list[Call]:
         """Every step, one after the other."""
@@ -264,7 +205,7 @@ class _Binder:
             return
         out = results.value(number)
         if step.pointwise is not None:
-            yield from self._gather_bias(step.pointwise.bias)
+            yield from self._gather(step.pointwise.bias)
             yield self._kernels.pointwise(self._pointwise(number, step), out)
             return
         match step.node:
@@ -276,12 +217,20 @@ class _Binder:
                 yield self._kernels.spmm(pattern, values, _wide(x), _wide(out))
             case Sum():
                 left, right = (results.value(each, rows) for each in step.arguments)
-                yield partial(torch.add, left, right, out=out)
+                first, second = step.node.factors
+                if first == 1:
+                    yield partial(torch.add, left, right, alpha=second, out=out)
+                else:
+                    yield partial(torch.mul, left, first, out=out)
+                    yield partial(out.add_, right, alpha=second)
             case Concat():
                 for part, place in self._parts(step, out):
                     yield partial(place.copy_, results.value(part, rows))
             case Attend():
                 yield from self._attention(number, step.node).forward(out)
+            case Standardise():
+                yield from self._gather(step.node.weight)
+                yield from self._standardise(number, step.node).forward(out)
 
     def _backward(self, number: int, step: Step) -> Iterator[Call]:
         results, rows = self._results, self._results.rows[number]
@@ -296,8 +245,14 @@ class _Binder:
             case Propagate():
                 yield from self._propagate_back(number, step, step.node)
             case Sum():
-                for argument in filter(results.is_shared, step.arguments):
-                    yield partial(results.grad(argument, rows).add_, grad)
+                for argument, factor in zip(
+                    step.arguments, step.node.factors, strict=True
+                ):
+                    to = results.grad(argument, rows)
+                    if results.is_shared(argument):
+                        yield partial(to.add_, grad, alpha=factor)
+                    elif to.data_ptr() != grad.data_ptr():
+                        yield partial(torch.mul, grad, factor, out=to)
             case Concat():
                 for part, place in self._parts(step, grad):
                     to = results.grad(part, rows)
@@ -311,6 +266,11 @@ class _Binder:
                 if self._strength_gradient:
                     gradients = gradients._replace(strength=to_strength)
                 yield from self._attention(number, step.node).back(gradients)
+            case Standardise():
+                looked_at = results.rows[step.arguments[0]]
+                read = looked_at if step.looks_everywhere else rows
+                gradients = self._gradients(number, step, step.node.weight, read)
+                yield from self._standardise(number, step.node).back(gradients)
 
     def _gradients(
         self, number: int, step: Step, weight: str | None, rows: int
@@ -435,16 +395,16 @@ class _Binder:
         assert step.pointwise is not None
         done, rows = step.pointwise, self._results.rows[number]
         z = self._results.value(step.arguments[0], rows)
-        bias = self._biases[done.bias] if done.bias else None
+        bias = self._vectors[done.bias] if done.bias else None
         drop = self._randomness.drop(done.site, done.rate, self._reach.order[:rows])
         return PointwiseStep(done.activation, z, bias, drop)
 
-    def _gather_bias(self, name: str | None) -> Iterator[Call]:
-        """Lay the biases of all replicas side by side, as a vector loop wants them."""
-        if name is None or name in self._biases:
+    def _gather(self, name: str | None) -> Iterator[Call]:
+        """Lay a vector of all replicas side by side, as a vector loop wants them."""
+        if name is None or name in self._vectors:
             return
         pair = self._weights.pair(name)
-        self._biases[name] = gathered = pair[0].contiguous(), pair[1].contiguous()
+        self._vectors[name] = gathered = pair[0].contiguous(), pair[1].contiguous()
         for source, to in zip(pair, gathered, strict=True):
             if to is not source:
                 yield partial(to.copy_, source)
@@ -453,8 +413,22 @@ class _Binder:
         widths = [self._tape.steps[argument].channels for argument in step.arguments]
         yield from zip(step.arguments, whole.split_with_sizes(widths, -1), strict=True)
 
-    def _attention(self, number: int, node: Attend) -> AttentionKernels:
-        if number not in self._attentions:
+    def _standardise(self, number: int, node: Standardise) -> StepKernels:
+        if number not in self._kept:
+            (argument,) = self._tape.steps[number].arguments
+            rows = None if node.kind == "batch" else self._results.rows[number]
+            z, weight = self._results.value(argument, rows), self._vectors[node.weight]
+            if rows is None and z.shape[1] != self._reach.num_nodes:
+                raise InvalidInput(
+                    f"a reach of {z.shape[1]} nodes given to a network that looks at "
+                    f"all nodes, expected {self._reach.num_nodes}"
+                )
+            step = StandardiseStep(node.kind, z, weight, node.epsilon)
+            self._kept[number] = self._kernels.standardise(step)
+        return self._kept[number]
+
+    def _attention(self, number: int, node: Attend) -> StepKernels:
+        if number not in self._kept:
             pattern, values, _ = self._block(number, node)
             (argument,) = self._tape.steps[number].arguments
             entries = self._reach.blocks[self._tape.depths[number]].entries
@@ -467,8 +441,8 @@ class _Binder:
                 self._randomness.drop(node.site, node.rate, entries),
                 self._reach.whole_entries,
             )
-            self._attentions[number] = self._kernels.attention(step)
-        return self._attentions[number]
+            self._kept[number] = self._kernels.attention(step)
+        return self._kept[number]
 
 
 def _wide(x: Tensor) -> Tensor:

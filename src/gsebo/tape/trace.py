@@ -26,6 +26,8 @@ from gsebo.sparse.symbol import (
     Node,
     Product,
     Propagate,
+    Scaled,
+    Standardise,
     Sum,
     Symbol,
     Untraceable,
@@ -61,8 +63,20 @@ class Step:
 
     @property
     def propagates(self) -> bool:
-        """Whether a row of the result depends on other rows of the argument."""
+        """Whether a row of the result is a sum over neighbors."""
         return self.pointwise is None and isinstance(self.node, Propagate | Attend)
+
+    @property
+    def looks_everywhere(self) -> bool:
+        """Whether a row of the result depends on all rows of the argument."""
+        if self.pointwise is not None or not isinstance(self.node, Standardise):
+            return False
+        return self.node.kind == "batch"
+
+    @property
+    def mixes_rows(self) -> bool:
+        """Whether a row of the result depends on other rows of the argument."""
+        return self.propagates or self.looks_everywhere
 
 
 @final
@@ -78,18 +92,25 @@ class Tape:
 
     @cached_property
     def depths(self) -> tuple[int, ...]:
-        """Propagations between each step and the output: the most over all ways."""
+        """Steps that mix rows between each and the output: the most over all ways."""
         depths = [0] * len(self.steps)
         for number, step in reversed(list(enumerate(self.steps))):
             for argument in step.arguments:
-                further = depths[number] + step.propagates
+                further = depths[number] + step.mixes_rows
                 depths[argument] = max(depths[argument], further)
         return tuple(depths)
 
     @property
     def depth(self) -> int:
-        """How many propagations the network chains."""
+        """How many steps that mix rows the network chains."""
         return max(self.depths)
+
+    @property
+    def everywhere_from(self) -> int | None:
+        """The least depth at which all nodes are needed, if there is any."""
+        steps = zip(self.steps, self.depths, strict=True)
+        looking = (depth + 1 for step, depth in steps if step.looks_everywhere)
+        return min(looking, default=None)
 
     def readers(self, number: int) -> Iterator[int]:
         """Numbers of the steps that use a step, once for every use."""
@@ -116,6 +137,8 @@ def _list_steps(node: Node, steps: list[Step], numbers: dict[int, int]) -> int:
     """List what is behind a node, pointwise chains as one step, and number it."""
     if id(node) not in numbers:
         base, pointwise = _chain(node)
+        if isinstance(base, Scaled):
+            raise Untraceable("a product with a number outside of a sum")
         behind = node.arguments if pointwise is None else (base,)
         arguments = tuple(_list_steps(each, steps, numbers) for each in behind)
         numbers[id(node)] = len(steps)
@@ -141,7 +164,9 @@ def _require_bindable(steps: list[Step]) -> None:
     features = {number for number, step in enumerate(steps) if not step.arguments}
     for number, step in enumerate(steps):
         # A bias may be added in several chains: its gradients are added too.
-        if step.pointwise is None and isinstance(step.node, Product | Attend):
+        if step.pointwise is None and isinstance(
+            step.node, Product | Attend | Standardise
+        ):
             if step.node.weight in used:
                 raise Untraceable(f"the weight {step.node.weight} used twice")
             used.add(step.node.weight)
@@ -175,14 +200,23 @@ class Reach:
     listed by distance and then by number (``order``), so that those within ``k``
     propagations are the first ``sizes[k]``, and whatever is needed for fewer nodes is a
     slice of the rest. ``blocks[k]`` propagates from the first ``sizes[k + 1]`` nodes to
-    the first ``sizes[k]``. The whole pattern has ``whole_entries`` entries.
+    the first ``sizes[k]``. The whole pattern has ``num_nodes`` rows and
+    ``whole_entries`` entries.
+
+    Where a network looks at all nodes at once, these are within ``everywhere_from``.
 
     >>> path = Pattern.from_positions(torch.tensor([0, 1]), torch.tensor([1, 2]), 3)
     >>> Reach(path, torch.tensor([1]), 1).order.tolist()
     [1, 2]
     """
 
-    def __init__(self, pattern: Pattern, outputs: Tensor, depth: int) -> None:
+    def __init__(
+        self,
+        pattern: Pattern,
+        outputs: Tensor,
+        depth: int,
+        everywhere_from: int | None = None,
+    ) -> None:
         if pattern.num_rows != pattern.num_columns:
             raise InvalidInput(f"{pattern!r} given, expected a square one")
         outputs = outputs.to(pattern.device, torch.int64)
@@ -190,30 +224,34 @@ class Reach:
         place[outputs] = torch.arange(outputs.numel(), device=outputs.device)
         if int((place >= 0).sum()) != outputs.numel():
             raise InvalidInput("an output node is given twice, expected distinct ones")
-        self.whole_entries = pattern.num_entries
+        self.num_nodes, self.whole_entries = pattern.num_rows, pattern.num_entries
         self.order = outputs
         self.sizes = [outputs.numel()]
         self._rows: dict[tuple[int, int], tuple[Pattern, ReachBlock]] = {}
         cuts: list[_Cut] = []
-        for _ in range(depth):
-            if cuts and self.sizes[-1] == self.sizes[-2]:
-                # Nothing new was found: from here on all blocks are the same.
+        for number in range(1, depth + 1):
+            everywhere = everywhere_from is not None and number >= everywhere_from
+            whole = self.sizes[-1] == pattern.num_rows
+            same = len(cuts) > 0 and self.sizes[-1] == self.sizes[-2]
+            if same and (whole or not everywhere):
+                # Nothing new was found: the block is the same.
                 self.sizes.append(self.sizes[-1])
+                cuts.append(cuts[-1])
                 continue
             cut = _entries_of_rows(pattern, self.order)
             found = torch.zeros_like(place, dtype=torch.bool)
-            found[cut[1]] = True
+            found[slice(None) if everywhere else cut[1]] = True
             new = (found & (place < 0)).nonzero().squeeze(-1)
             start = self.sizes[-1]
             place[new] = torch.arange(start, start + new.numel(), device=new.device)
             self.order = torch.cat([self.order, new])
             self.sizes.append(self.order.numel())
             cuts.append(cut)
-        self.blocks = [
-            _block(cut, place, columns)
-            for cut, columns in zip(cuts, self.sizes[1:], strict=False)
-        ]
-        self.blocks += self.blocks[-1:] * (depth - len(cuts))
+        self.blocks: list[ReachBlock] = []
+        for number, (cut, columns) in enumerate(zip(cuts, self.sizes[1:], strict=True)):
+            again = number > 0 and cut is cuts[number - 1]
+            block = self.blocks[-1] if again else _block(cut, place, columns)
+            self.blocks.append(block)
 
     def rows_of(self, pattern: Pattern, size: int) -> ReachBlock:
         """The rows of another pattern for the first ``size`` nodes; made only once."""
@@ -386,7 +424,7 @@ class Results:
         fewer = any(
             self.rows[each] < self.rows[number]
             for each in readers
-            if not self._tape.steps[each].propagates
+            if not self._tape.steps[each].mixes_rows
         )
         return len(readers) > 1 or fewer
 
@@ -408,9 +446,13 @@ class Results:
         value = self._values[number]
         if self.only_tangent(number):
             return torch.empty_like(value[:, :, :1])
+        # A chain overwrites its gradient, which the other part of a sum may need.
+        overwrites = self._tape.steps[number].pointwise is not None
         for reader in self._tape.readers(number):
             step = self._tape.steps[reader]
-            in_place = step.pointwise is not None or isinstance(step.node, Sum)
+            in_place = step.pointwise is not None
+            if not in_place and not overwrites and isinstance(step.node, Sum):
+                in_place = step.node.factors == (1.0, 1.0)
             if in_place and not self.is_shared(number):
                 return self.grad(reader)
         return torch.empty_like(value)

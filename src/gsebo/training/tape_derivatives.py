@@ -104,7 +104,8 @@ class Programs:
         return self._reach(self._tape, self._problem.inner_nodes)
 
     def _reach(self, tape: Tape, nodes: Tensor) -> Reach:
-        return Reach(self._problem.graph.pattern, nodes, tape.depth)
+        pattern = self._problem.graph.pattern
+        return Reach(pattern, nodes, tape.depth, tape.everywhere_from)
 
     def _trace(self, noise: Noise | None) -> Tape:
         problem, weights = self._problem, self._problem.trained_weights
