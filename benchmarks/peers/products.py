@@ -28,7 +28,12 @@ class Places:
     """
 
     def __init__(
-        self, rows: Tensor, columns: Tensor, num_rows: int, num_columns: int, like: Tensor
+        self,
+        rows: Tensor,
+        columns: Tensor,
+        num_rows: int,
+        num_columns: int,
+        like: Tensor,
     ) -> None:
         self.rows, self.columns = rows, columns
         self.shape = num_rows, num_columns
@@ -257,9 +262,11 @@ def _bags(
     x: Tensor, members: Tensor, offsets: Tensor, weights: Tensor | None = None
 ) -> Tensor:
     """Sums of rows of ``x``, the members of each bag, with weights if there are any."""
-    # A tensor that is to be differentiated would take the slower way.
+    # Tensors that are to be differentiated would take a slower way.
+    x = x.detach().contiguous()
+    weights = None if weights is None else weights.detach()
     found = torch.embedding_bag(
-        x.detach().contiguous(), members, offsets, False, 0, False, weights, True
+        x, members, offsets, False, 0, False, weights, include_last_offset=True
     )
     total: Tensor = found[0]
     return total

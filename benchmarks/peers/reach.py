@@ -62,6 +62,11 @@ class Reach:
         self.features = Features(task.x, kept, self.sizes[:2])
         self.labels = task.labels[nodes]
 
+    def strengths(self, strength: Tensor) -> list[Tensor]:
+        """Those of the entries that each layer sees, of those of the whole graph."""
+        near = strength.index_select(0, self.entries)
+        return [near[: len(places.rows)] for places in self.places]
+
     def loss(self, scores: Tensor, reduction: str) -> Tensor:
         """Cross-entropy of the nodes whose scores were wanted."""
         return cross_entropy(scores, self.labels, reduction=reduction)

@@ -45,8 +45,10 @@ class ReachNetwork:
             if self._kind == "gat"
         ]
 
-    def __call__(self, flat: Tensor, strength: Tensor, *, training: bool) -> Tensor:
-        """Return logits; the strengths are those of the reach's entries."""
+    def __call__(
+        self, flat: Tensor, strengths: list[Tensor], *, training: bool
+    ) -> Tensor:
+        """Return logits; the strengths are those of :meth:`Reach.strengths`."""
         parts = flat.split(self._sizes)
         weights = [
             part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)
@@ -55,6 +57,7 @@ class ReachNetwork:
         outputs: list[Tensor] = []
         for number, own in enumerate(self._own):
             named = {name: weights[place] for name, place in own.items()}
+            strength = strengths[number]
             outputs.append(self._layer(number, outputs, named, strength, rate))
         if self._kind != "jk":
             return outputs[-1]
@@ -79,8 +82,6 @@ class ReachNetwork:
         else:
             values = dropped(reach.features.values, rate)
             message = reach.features.times(values, weights["weight"], before)
-        # Entries come row by row, and of later layers only the first rows count.
-        strength = strength[: len(places.rows)]
         if self._kind == "gat":
             attended = self._heads[number](
                 message, weights["attention"], strength, rate

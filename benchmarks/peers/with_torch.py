@@ -75,20 +75,21 @@ class TorchPeer(Peer):
     @torch.no_grad()
     def predict(self, weights: dict[str, Tensor], strength: Tensor) -> Tensor:
         """Class of every node of the whole graph, ``[nodes]``."""
-        everything = Reach(self.task, torch.arange(len(self.task.x)))
+        all_nodes = torch.arange(len(self.task.x), device=strength.device)
+        everything = Reach(self.task, all_nodes)
         network = ReachNetwork(self.task, self.setting, everything)
         flat = torch.cat([weights[name].flatten() for name in self.task.weights])
-        logits = network(flat, strength[everything.entries], training=False)
+        logits = network(flat, everything.strengths(strength), training=False)
         return logits.argmax(dim=-1)
 
     def _trained(self) -> Tensor:
         """Take the inner steps; the weights after them, with the graph behind them."""
-        # Once for all steps.
-        strength = self.strength.index_select(0, self._inner.entries)
+        # Selected once for all steps.
+        strengths = self._inner.strengths(self.strength)
         flat = self._flat.requires_grad_()
         mean, square = self._mean, self._square
         for _ in range(self.setting.tau):
-            scores = self._training(flat, strength, training=True)
+            scores = self._training(flat, strengths, training=True)
             loss = self._inner.loss(scores, "mean")
             with weights_only():
                 (gradient,) = torch.autograd.grad(loss, flat, create_graph=True)
@@ -107,8 +108,8 @@ class TorchPeer(Peer):
 
     def _outer_loss(self, flat: Tensor, strength: Tensor) -> Tensor:
         """Summed loss of the validation nodes."""
-        near = strength.index_select(0, self._outer.entries)
-        scores = self._validation(flat, near, training=False)
+        strengths = self._outer.strengths(strength)
+        scores = self._validation(flat, strengths, training=False)
         return self._outer.loss(scores, "sum")
 
 
