@@ -40,7 +40,9 @@ def test_trials_that_nobody_touched_are_equal(command: Command, folder: Path) ->
     before = (folder / "short.jsonl").read_bytes()
     done = command("results", "verify", "--rerun", 2)
     assert done.exit_code == 0
-    assert "2 of 3 trials run again: 2 equal; 0 were not drawn from" in done.stderr
+    assert (
+        "2 of 3 trials run again: 2 equal. Not drawn from: 0 that took" in done.stderr
+    )
     assert done.stdout.count("vanilla, gcn, cora") == 2
     assert (folder / "short.jsonl").read_bytes() == before
     assert {path.name for path in folder.iterdir()} <= {"short.jsonl", ".lock"}
@@ -71,14 +73,14 @@ def test_what_differs_is_judged_by_the_spread_of_the_seeds(
     told = command("results", "verify", "--rerun", 9, "--longest", 900)
     assert told.exit_code == 1
     assert "2 of 2 trials run again: 1 " in told.stderr
-    assert "1 were not drawn from, because they took longer than 900 s" in told.stderr
+    assert "1 that took longer than 900 s, 0 that ran on a device" in told.stderr
     assert "neither: processor was another, commit was 000" in told.stderr
 
 
 def test_a_trial_that_cannot_be_run_any_more_is_no_success(
     command: Command, folder: Path
 ) -> None:
-    impossible = result(0, outer_iterations=3)
+    impossible = result(0, device="cpu")
     trial = replace(impossible.trial, parameters={"hidden_channels": 0})
     Store(folder).append("own", [replace(impossible, trial=trial)])
     done = command("results", "verify", "--rerun", 1, "--recipe", "own")
@@ -94,25 +96,30 @@ def test_what_cannot_be_asked_for(command: Command, folder: Path) -> None:
     assert "expected one of them" in refused(command(*verify, "--fix", "--rerun", 2))
     assert "short" in refused(command(*verify, "--rerun", 2, "--recipe", "shrt"))
     nothing = refused(command(*verify, "--rerun", 2, "--longest", 0))
-    assert "there are none (3 took longer)" in nothing
+    assert "there are none (3 took longer, 0 ran on another)" in nothing
     refused(command(*verify, "--rerun", 0))
     assert not json_of(command(*verify, "--json")).get("rerun")
 
 
 def test_the_seed_decides_what_is_drawn(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    store.append("first", [result(seed) for seed in range(40)])
-    store.append("second", [result(41, error="bad luck"), result(42, seconds=61.0)])
+    store.append("first", [result(seed, device="cpu") for seed in range(40)])
+    late = [result(42, seconds=61.0, device="cpu"), result(43, device="cpu (old)")]
+    store.append("second", [result(41, error="bad luck"), *late])
+    store.append("third", [result(44, device="npu (X)")])
 
     def drawn(seed: int, **options: Any) -> list[int]:
         found = draw_trials(store, 10, seed=seed, longest=60.0, **options)
-        assert (found.eligible, found.longer) == (40, 1) if not options else True
+        if not options:
+            counts = (found.eligible, found.longer, found.elsewhere)
+            assert counts == (41, 1, 1)
         return [one.trial.seed for _, one in found.trials]
 
     assert drawn(0) == drawn(0)
     assert drawn(0) != drawn(1)
     assert len(set(drawn(0))) == 10
-    assert drawn(0, recipe="second") == []
+    assert drawn(0, recipe="second") == [43]
+    assert drawn(0, recipe="third") == []
 
 
 def made(value: float = 0.5, **others: Any) -> Result:

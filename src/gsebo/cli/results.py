@@ -147,6 +147,7 @@ def verify_results(
             "longest": longest,
             "eligible": draw.eligible,
             "longer": draw.longer,
+            "elsewhere": draw.elsewhere,
             "trials": [_rerun_as_json(one) for one in done],
         }
         if not json:
@@ -180,7 +181,8 @@ def _drawn(
     if not draw.trials:
         raise InvalidInput(
             f"--rerun {number} given; expected stored trials that took no longer than "
-            f"{longest:g} s, and there are none ({draw.longer} took longer)."
+            f"{longest:g} s on a device that is here, and there are none "
+            f"({draw.longer} took longer, {draw.elsewhere} ran on another)."
         )
     return draw
 
@@ -241,8 +243,9 @@ def _print_reruns(done: list["Rerun"], draw: "Draw", longest: float) -> None:
     verdicts = Counter(one.verdict for one in done)
     counts = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
     messages.note(
-        f"{len(done)} of {draw.eligible} trials run again: {counts}; {draw.longer} "
-        f"were not drawn from, because they took longer than {longest:g} s."
+        f"{len(done)} of {draw.eligible} trials run again: {counts}. Not drawn from: "
+        f"{draw.longer} that took longer than {longest:g} s, {draw.elsewhere} that ran "
+        "on a device that is not here."
     )
     for one in done:
         what = f"{one.stored.key} ({one.recipe}): {one.verdict}"

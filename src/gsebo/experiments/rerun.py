@@ -15,6 +15,8 @@ from statistics import mean, stdev
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, final
 
+import torch
+
 from gsebo.experiments.engines import ProcessEngine
 from gsebo.experiments.result import Result
 from gsebo.experiments.runner import Slot, TrialBatch
@@ -52,12 +54,16 @@ class Draw:
     trials: tuple[tuple[str, Result], ...]  # With the names of their files.
     eligible: int  # How many there were to draw from.
     longer: int  # How many were left out because they took too long.
+    elsewhere: int  # How many because they ran on a device that is not here.
 
 
 def draw_trials(
     store: Store, number: int, *, seed: int, longest: float, recipe: str | None = None
 ) -> Draw:
     """Draw stored trials that came to their end, each as likely as any other.
+
+    One that ran on a GPU is drawn where there is one: how long it takes on a processor
+    is not known, and may be a hundred times as long.
 
     Args:
         store: Where from.
@@ -76,15 +82,19 @@ def draw_trials(
         for result in results
         if result.ok
     ]
+    slots = _slots()
+    here = [(name, result) for name, result in ended if _device(result) in slots]
     short = [
         (name, result)
-        for name, result in ended
+        for name, result in here
         if result.whole_seconds is not None and result.whole_seconds <= longest
     ]
     # Whatever the order of the lines.
     short.sort(key=lambda pair: pair[1].key)
     chosen = random.Random(seed).sample(short, min(number, len(short)))
-    return Draw(tuple(chosen), len(short), len(ended) - len(short))
+    return Draw(
+        tuple(chosen), len(short), len(here) - len(short), len(ended) - len(here)
+    )
 
 
 def _counting_results(store: Store) -> dict[str, list[Result]]:
@@ -186,17 +196,29 @@ def run_again(
     for known in store.results().values():
         if known.ok and known.trial.without_seed in cells:
             cells[known.trial.without_seed].append(known)
-    slot = Slot("cpu")
+    slots = _slots()
     with TemporaryDirectory(prefix="gsebo-rerun-") as folder:
-        engine = ProcessEngine(Store(Path(folder)), [slot], data_dir)
+        engine = ProcessEngine(Store(Path(folder)), list(slots.values()), data_dir)
         with closing(engine):
             engine.open()
             for recipe, stored in draw.trials:
-                engine.start(slot, TrialBatch("again", (stored.trial,)))
+                batch = TrialBatch("again", (stored.trial,))
+                engine.start(slots[_device(stored)], batch)
                 ((_, (again,)),) = engine.wait()
                 cell = cells[stored.trial.without_seed]
                 others = tuple(one for one in cell if one.key != stored.key)
                 yield Rerun(recipe, stored, again, others)
+
+
+def _slots() -> dict[str, Slot]:
+    """Where trials can run here, by the device that they ran on."""
+    names = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+    return {name: Slot(name, name) for name in names}
+
+
+def _device(result: Result) -> str:
+    """Kind of device that a trial ran on, without its model."""
+    return result.device.partition(" ")[0]
 
 
 def scores(result: Result) -> dict[str, float]:
@@ -251,7 +273,7 @@ def _circumstances(
     stored: Result, again: Result
 ) -> Iterator[tuple[str, str | None, str | None]]:
     """Name of everything that figures depend on beside the trial, then and now."""
-    yield "device", stored.device.partition(" ")[0], again.device.partition(" ")[0]
+    yield "device", stored.device, again.device
     yield "processor", stored.processor, again.processor
     yield "instructions", stored.instructions, again.instructions
     for package, version in again.versions.items():
