@@ -166,6 +166,16 @@ def test_one_seed_alone_leaves_room_for_rounding_only() -> None:
     assert Rerun("some", made(), far, ()).verdict == "neither"
 
 
+def test_figures_within_figures_are_compared_but_not_their_times() -> None:
+    attack = {"nodes": 9, "before": 0.5, "after": 0.25, "flips": 3, "seconds": 1.0}
+    then = made(evasion={"adaptive": attack})
+    slower = made(evasion={"adaptive": {**attack, "seconds": 2.0}})
+    assert Rerun("some", then, slower, ()).verdict == "equal"
+    worse = made(evasion={"adaptive": {**attack, "after": 0.0}}, processor="two")
+    one = Rerun("some", then, worse, ())
+    assert (one.verdict, one.differing) == ("neither", ("evasion.adaptive",))
+
+
 def test_figures_that_are_stored_since_are_no_difference() -> None:
     assert Rerun("some", made(), made(best_step=3), ()).verdict == "equal"
     assert Rerun("some", made(best_step=3), made(), ()).differing == ("best_step",)

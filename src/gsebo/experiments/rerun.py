@@ -121,12 +121,9 @@ class Rerun:
 
     @cached_property
     def differing(self) -> tuple[str, ...]:
-        """Which of the stored figures are others today."""
-        return tuple(
-            name
-            for name in _OUTCOME
-            if not _says(_figure(self.again, name), _figure(self.stored, name))
-        )
+        """Which of the stored figures are others today, such as ``"val_loss"``."""
+        then, now = (_outcome(one) for one in (self.stored, self.again))
+        return tuple(name for name, value in then.items() if now.get(name) != value)
 
     @cached_property
     def changed(self) -> dict[str, str | None]:
@@ -229,6 +226,7 @@ def scores(result: Result) -> dict[str, float]:
     if result.detection is not None:
         signals = result.detection["signals"].items()
         found |= {f"area of {name}": signal["area"] for name, signal in signals}
+        found["stated share"] = result.detection["stated_share"]
     attacks = (result.evasion or {}).items()
     return found | {f"after {name}": attack["after"] for name, attack in attacks}
 
@@ -237,36 +235,22 @@ def _is_between(value: float, low: float, high: float) -> bool:
     return low <= value <= high
 
 
-def _figure(result: Result, name: str) -> Any:
-    """An entry of the outcome, without how long anything took."""
-    value = getattr(result, name)
-    if name == "evasion" and value is not None:
-        return {
-            kind: {key: part for key, part in attack.items() if key != "seconds"}
-            for kind, attack in value.items()
-        }
-    return value
+def _outcome(result: Result) -> dict[str, Any]:
+    """All figures by name, without how long anything took; ``None`` is no figure."""
+    found: dict[str, Any] = {}
+    for name in _OUTCOME:
+        value = getattr(result, name)
+        if isinstance(value, dict):
+            found |= {f"{name}.{key}": _timeless(part) for key, part in value.items()}
+        elif value is not None:
+            found[name] = value
+    return found
 
 
-def _says(today: Any, stored: Any) -> bool:
-    """Whether all that was stored is still so; what is stored since is no difference.
-
-    >>> _says({"area": 0.5, "new": 1}, {"area": 0.5}), _says(None, 0.5), _says(1, None)
-    (True, False, True)
-    """
-    if stored is None:
-        return True
-    if isinstance(stored, dict):
-        return isinstance(today, dict) and all(
-            _says(today.get(key), value) for key, value in stored.items()
-        )
-    if isinstance(stored, list):
-        return (
-            isinstance(today, list)
-            and len(today) == len(stored)
-            and all(map(_says, today, stored))
-        )
-    return bool(today == stored)
+def _timeless(figure: Any) -> Any:
+    if not isinstance(figure, dict):
+        return figure
+    return {key: value for key, value in figure.items() if key != "seconds"}
 
 
 def _circumstances(
