@@ -67,6 +67,12 @@ def each_case(arguments: Namespace) -> Iterator[tuple[str, Case]]:
             yield dataset, Case(data, setting)
 
 
+def _torch(case: Case) -> Contender:
+    from benchmarks.peers.with_torch import TorchPeer
+
+    return TorchPeer(case.task, case.setting)
+
+
 def _torchopt(case: Case) -> Contender:
     from benchmarks.peers.with_torchopt import TorchOptPeer
 
@@ -82,6 +88,7 @@ def _higher(case: Case) -> Contender:
 _BUILDERS: dict[str, Callable[[Case], Contender]] = {
     OURS: lambda case: Ours(case.data, case.setting),
     "unrolled": lambda case: Ours(case.data, case.setting, engine="unrolled"),
+    "torch": _torch,
     "torchopt": _torchopt,
     "higher": _higher,
 }

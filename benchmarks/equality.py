@@ -53,6 +53,12 @@ class Candidate:
     only_adam: bool = True
 
 
+def _torch(task: Task, setting: Setting) -> Peer:
+    from benchmarks.peers.with_torch import TorchPeer
+
+    return TorchPeer(task, setting)
+
+
 def _torchopt(task: Task, setting: Setting, **options: float) -> Peer:
     from benchmarks.peers.with_torchopt import TorchOptPeer
 
@@ -66,6 +72,7 @@ def _higher(task: Task, setting: Setting) -> Peer:
 
 
 CANDIDATES = {
+    "torch": Candidate("torch", _torch, only_adam=False),
     "torchopt": Candidate("torchopt", _torchopt, only_adam=False),
     "torchopt, eps_root=1e-20": Candidate(
         "torchopt", lambda task, setting: _torchopt(task, setting, eps_root=1e-20)

@@ -28,7 +28,7 @@ def measure(wanted: dict[str, Any]) -> dict[str, int]:
         del part
     if who in PEERS:
         # Dense features and an edge list are what a peer would have loaded; what gsebo
-        # makes of the graph counts as ours.
+        # makes of the graph counts as ours, and what plain torch does as its own.
         _ = case.task
     idle = reset_peak()
     contender = case.build(who)

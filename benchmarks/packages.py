@@ -6,8 +6,13 @@ from importlib.util import find_spec
 from benchmarks.failure import BenchmarkError
 
 OURS = "ours"
-PEERS = ("torchopt", "higher")
+# Each is called after the package that it needs besides torch, if there is one.
+PLAIN = "torch"
+LIBRARIES = ("torchopt", "higher")
+PEERS = (PLAIN, *LIBRARIES)
 CONTENDERS = (OURS, *PEERS)
+# What tables call them.
+TITLES = {PLAIN: "plain torch"}
 
 
 def require_installed(names: list[str]) -> None:

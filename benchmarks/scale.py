@@ -1,7 +1,9 @@
-"""Time of one outer step of ours by the number of edges, on generated graphs."""
+"""Time of one outer step by the number of edges, on generated graphs.
+
+Of ours and of the peer in plain torch, which both see only what the losses depend on.
+"""
 
 import argparse
-import time
 from collections.abc import Callable
 from functools import partial
 from statistics import median
@@ -9,8 +11,9 @@ from typing import Any
 
 from torch_geometric.data import Data
 
+from benchmarks.case import Case
 from benchmarks.command_line import count
-from benchmarks.ours import Ours
+from benchmarks.packages import OURS, PEERS, PLAIN
 from benchmarks.power_law import power_law_graph
 from benchmarks.process_memory import (
     limited_to_free_memory,
@@ -19,7 +22,7 @@ from benchmarks.process_memory import (
 )
 from benchmarks.records import Records
 from benchmarks.setting import BACKBONES, Setting
-from benchmarks.timing import MEASURED, OUT_OF_MEMORY
+from benchmarks.timing import MEASURED, OUT_OF_MEMORY, warmed_up
 from benchmarks.turns import Lane
 
 # What is measured by default: (edges, hidden width, features).
@@ -41,6 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--features", type=count)
     parser.add_argument("--tau", type=count, default=5)
     parser.add_argument("--rounds", type=count, default=3)
+    both = (OURS, PLAIN)
+    parser.add_argument("--who", nargs="+", choices=both, default=list(both))
 
 
 def run(arguments: argparse.Namespace, records: Records) -> None:
@@ -71,33 +76,34 @@ def run(arguments: argparse.Namespace, records: Records) -> None:
                 num_features=line["features"],
                 device=device,
             )
-            line |= measure(graph, setting, arguments.rounds)
-            records.add(line, device=device)
+            for who in arguments.who:
+                found = measure(graph, setting, who, arguments.rounds)
+                records.add({**line, "who": who, **found}, device=device)
 
 
-def measure(graph: Callable[[], Data], setting: Setting, rounds: int) -> dict[str, Any]:
-    """Time one outer step on a graph, which is drawn here."""
-    found = unless_out_of_memory(lambda: _measure(graph(), setting, rounds))
+def measure(
+    graph: Callable[[], Data], setting: Setting, who: str, rounds: int
+) -> dict[str, Any]:
+    """Time one outer step of a contender on a graph, which is drawn here."""
+    found = unless_out_of_memory(lambda: _measure(graph(), setting, who, rounds))
     return {"outcome": OUT_OF_MEMORY} if found is None else found
 
 
-def _measure(data: Data, setting: Setting, rounds: int) -> dict[str, Any]:
-    begun = time.perf_counter()
-    ours = Ours(data, setting)
-    lane = Lane(ours.outer_step, ours.threads, setting.device)
-    lane.time_once()
-    preparation = time.perf_counter() - begun
+def _measure(data: Data, setting: Setting, who: str, rounds: int) -> dict[str, Any]:
+    case = Case(data, setting)
+    if who in PEERS:
+        # An edge list and its strengths are what a peer would have loaded.
+        _ = case.task
+    contender = warmed_up(case, who)
+    lane = Lane(contender.outer_step, contender.threads, setting.device)
     seconds = [lane.time_once()[0] for _ in range(rounds)]
     # Two at once might not fit where one does.
-    del ours, lane
+    del contender, lane
     return {
         "outcome": MEASURED,
         "nodes": data.num_nodes,
         "edges": data.num_edges,
         "milliseconds": 1e3 * median(seconds),
         "milliseconds_of_rounds": [1e3 * second for second in seconds],
-        "preparation_seconds": preparation,
-        "peak_bytes": peak_above(
-            lambda: Ours(data, setting).outer_step(), setting.device
-        ),
+        "peak_bytes": peak_above(lambda: case.build(who).outer_step(), setting.device),
     }

@@ -15,7 +15,7 @@ from benchmarks.markdown import (
     ratio,
     table,
 )
-from benchmarks.packages import CONTENDERS, OURS, PEERS
+from benchmarks.packages import CONTENDERS, OURS, PEERS, PLAIN, TITLES
 
 # Between these sizes the exponent is fitted.
 _CPU_RANGE, _GPU_RANGE = (1e5, 1e7), (1e6, 1e8)
@@ -26,6 +26,7 @@ def equality(lines: Sequence[Line]) -> str:
     keys = ("dataset", "backbone", "hidden", "tau", "optimizer", "weight_decay", "who")
     lines = latest(lines, keys)
     rows = ("optimizer", "weight_decay", "who")
+    lines = [_titled(line) for line in lines]
     peers = [line for line in lines if line["who"] != OURS]
 
     def errors(chosen: Sequence[Line], key: str) -> str:
@@ -67,16 +68,20 @@ def timing(lines: Sequence[Line]) -> str:
                     measured(by_who.get(w), "milliseconds_per_inner_step")
                     for w in CONTENDERS
                 ),
+                ratio(by_who.get(PLAIN, {}).get("times_slower_than_ours")),
                 ratio(ours.get("times_faster_than_faster_peer")),
                 number(ours.get("kernel_milliseconds_per_inner_step")),
                 *(megabytes(by_who.get(w, {}).get("peak_bytes")) for w in CONTENDERS),
             ]
         )
-    heads = [*case, *(f"{w}, ms" for w in CONTENDERS)]
-    heads += [
-        "faster peer / ours",
+    shown = [TITLES.get(w, w) for w in CONTENDERS]
+    heads = [
+        *case,
+        *(f"{w}, ms" for w in shown),
+        "plain torch / ours",
+        "faster library / ours",
         "our kernels, ms",
-        *(f"{w}, MB" for w in CONTENDERS),
+        *(f"{w}, MB" for w in shown),
     ]
     parts = [
         "Milliseconds per inner step with its share of the outer step, median of the "
@@ -103,7 +108,10 @@ def fit(lines: Sequence[Line]) -> str:
         suffix = "" if slower is None else f" ({ratio(slower)} times ours)"
         return measured(line, "seconds") + suffix
 
-    return "Seconds, median of the rounds:\n\n" + pivot(lines, case, "who", cell)
+    # The contenders in the order that all tables have.
+    lines = sorted(lines, key=lambda line: CONTENDERS.index(line["who"]))
+    shown = [_titled(line) for line in lines]
+    return "Seconds, median of the rounds:\n\n" + pivot(shown, case, "who", cell)
 
 
 def memory(lines: Sequence[Line]) -> str:
@@ -117,7 +125,12 @@ def memory(lines: Sequence[Line]) -> str:
 
     parts = [
         "MB above the idle process, by tau:",
-        pivot(lines, (*case, "who"), "tau", lambda line: megabytes(above_idle(line))),
+        pivot(
+            [_titled(line) for line in lines],
+            (*case, "who"),
+            "tau",
+            lambda line: megabytes(above_idle(line)),
+        ),
     ]
     for name in distinct(tuple(line[key] for key in case) for line in lines):
         here = {
@@ -133,7 +146,7 @@ def memory(lines: Sequence[Line]) -> str:
         said[0] += f"{taus[-1]}"
         for tau in taus:
             said += [
-                f"{peer} / ours at tau {tau}: "
+                f"{TITLES.get(peer, peer)} / ours at tau {tau}: "
                 f"{number(here[peer, tau] / here[OURS, tau])}"
                 for peer in PEERS
                 if (peer, tau) in here
@@ -161,22 +174,33 @@ def replicas(lines: Sequence[Line]) -> str:
 def scale(lines: Sequence[Line]) -> str:
     """Milliseconds by the number of edges, and the exponents."""
     case = ("device", "backbone", "hidden", "features", "tau", "degree")
-    lines = latest(lines, (*case, "requested_edges"))
-    rows = [
-        [
-            *(str(line[key]) for key in case),
-            *(str(line.get(key, MISSING)) for key in ("nodes", "edges")),
-            measured(line, "milliseconds"),
-            megabytes(line.get("peak_bytes")),
-        ]
-        for line in lines
-    ]
-    heads = [*case, "nodes", "edges", "one outer step, ms", "peak, MB"]
-    parts = ["Power-law graphs:", table(heads, rows)]
+    # Before there was a peer, all lines were ours and none said so.
+    lines = [{"who": OURS, **line} for line in lines]
+    size = (*case, "requested_edges")
+    lines = latest(lines, (*size, "who"))
+    rows = []
+    for name in distinct(tuple(line[key] for key in size) for line in lines):
+        here = [line for line in lines if tuple(line[key] for key in size) == name]
+        by_who = {line["who"]: line for line in here}
+        both = [by_who.get(who) for who in (OURS, PLAIN)]
+        rows.append(
+            [
+                *map(str, name[:-1]),
+                *(_first(here, key) for key in ("nodes", "edges")),
+                *(measured(line, "milliseconds") for line in both),
+                _quotient(both[1], both[0], "milliseconds"),
+                *(megabytes((line or {}).get("peak_bytes")) for line in both),
+            ]
+        )
+    heads = [*case, "nodes", "edges", "ours, ms", "plain torch, ms"]
+    heads += ["plain torch / ours", "ours, MB", "plain torch, MB"]
+    parts = ["One outer step on power-law graphs, and its peak:", table(heads, rows)]
     for device in distinct(line["device"] for line in lines):
         least, most = _CPU_RANGE if device == "cpu" else _GPU_RANGE
-        here = [line for line in lines if line["device"] == device]
-        parts += exponents(here, case, least, most)
+        ours = [
+            line for line in lines if line["device"] == device and line["who"] == OURS
+        ]
+        parts += exponents(ours, case, least, most)
     return "\n\n".join(parts)
 
 
@@ -199,6 +223,22 @@ def operators(lines: Sequence[Line]) -> str:
             table([*case, "ms", "floor, ms", "ratio"], rows),
         ]
     )
+
+
+def _titled(line: Line) -> Line:
+    """The same with the contender's name as tables have it."""
+    return {**line, "who": TITLES.get(line["who"], line["who"])}
+
+
+def _first(lines: Sequence[Line], key: str) -> str:
+    """What the first line says that has it: a graph that fits has its sizes."""
+    return next((str(line[key]) for line in lines if key in line), MISSING)
+
+
+def _quotient(above: Line | None, below: Line | None, key: str) -> str:
+    if above is None or below is None or key not in above or key not in below:
+        return MISSING
+    return number(above[key] / below[key])
 
 
 def _was_disturbed(line: Line) -> bool:

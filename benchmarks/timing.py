@@ -16,7 +16,7 @@ from benchmarks.case import Case, each_case
 from benchmarks.command_line import add_cases, count
 from benchmarks.contender import Contender
 from benchmarks.ours import Ours, kernel_seconds
-from benchmarks.packages import OURS, PEERS, require_installed
+from benchmarks.packages import LIBRARIES, OURS, require_installed
 from benchmarks.peers.peer import Peer
 from benchmarks.process_memory import (
     limited_to_free_memory,
@@ -126,10 +126,14 @@ def peak_of(case: Case, name: str) -> int | None:
 
 
 def ratios_of(name: str, seconds: dict[str, list[float]]) -> dict[str, Any]:
-    """How a contender's times compare: a peer with ours, ours with the faster peer."""
-    peers = [seconds[peer] for peer in PEERS if peer in seconds]
-    if name == OURS and peers:
-        best = faster_of_each_round(peers)
+    """How a contender's times compare: a peer with ours, ours with both libraries.
+
+    What is called the faster peer is the faster of the libraries: plain torch has a
+    ratio of its own.
+    """
+    libraries = [seconds[peer] for peer in LIBRARIES if peer in seconds]
+    if name == OURS and libraries:
+        best = faster_of_each_round(libraries)
         return {"times_faster_than_faster_peer": per_round_ratio(best, seconds[OURS])}
     if name != OURS and OURS in seconds:
         return {"times_slower_than_ours": per_round_ratio(seconds[name], seconds[OURS])}

@@ -5,11 +5,11 @@ from typing import final
 import torch
 from torch import nn
 
-from benchmarks.peers.trainer import Trainer
+from benchmarks.peers.trainer import NetworkTrainer
 
 
 @final
-class PlainTraining(Trainer):
+class PlainTraining(NetworkTrainer):
     """What differentiable optimisers claim to be; finite differences take its word."""
 
     def train(self) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Inner training of a network of PyG layers, and the two losses."""
+"""Inner training with the strengths of a task, and of networks of PyG layers."""
 
 from abc import ABC, abstractmethod
 from typing import final
@@ -24,6 +24,22 @@ class Trainer(ABC):
         self.task, self.setting = task, setting
         self.strength = task.strength.clone().requires_grad_()
         torch.manual_seed(setting.seed)
+
+    @abstractmethod
+    def trained_loss(self, strength: Tensor) -> float:
+        """Train with one's own strengths; the outer loss with these."""
+
+
+class NetworkTrainer(Trainer):
+    """Trains a network of PyG layers on the whole graph.
+
+    Args:
+        task: The graph and where training starts.
+        setting: What to train and how.
+    """
+
+    def __init__(self, task: Task, setting: Setting) -> None:
+        super().__init__(task, setting)
         self.network = Network(task, setting)
         self._train_labels = task.labels[task.train]
         self._validation_labels = task.labels[task.validation]

@@ -6,13 +6,13 @@ import higher
 import torch
 from torch import Tensor, nn
 
-from benchmarks.peers.peer import Peer
+from benchmarks.peers.peer import NetworkPeer
 from benchmarks.setting import Setting
 from benchmarks.task import Task
 
 
 @final
-class HigherPeer(Peer):
+class HigherPeer(NetworkPeer):
     """Trains inside ``higher.innerloop_ctx``.
 
     Args:

@@ -5,7 +5,7 @@ from typing import final
 import torchopt
 from torch import nn
 
-from benchmarks.peers.peer import Peer
+from benchmarks.peers.peer import NetworkPeer
 from benchmarks.setting import Setting
 from benchmarks.task import Task
 
@@ -15,7 +15,7 @@ EPS_ROOT = 1e-30
 
 
 @final
-class TorchOptPeer(Peer):
+class TorchOptPeer(NetworkPeer):
     """Trains with ``torchopt.MetaAdam`` or ``torchopt.MetaSGD``.
 
     Args:

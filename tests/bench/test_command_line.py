@@ -33,7 +33,7 @@ def test_a_benchmark_runs_and_is_reported(tmp_path: Path) -> None:
     sizes = ["--edges", "400", "1e3", "--features", "4", "--rounds", "1", "--tau", "1"]
     main(["scale", "--results", str(folder), *sizes])
     lines = read_lines(folder / "scale.jsonl")
-    assert [line["requested_edges"] for line in lines] == [400, 1000]
+    assert [line["requested_edges"] for line in lines] == [400, 400, 1000, 1000]
     command = "python -m benchmarks scale --edges 400 1e3"
     assert all(line["command"].startswith(command) for line in lines)
     assert str(folder) not in (folder / "scale.jsonl").read_text("utf-8")

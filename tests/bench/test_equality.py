@@ -10,7 +10,7 @@ from benchmarks.setting import BACKBONES
 
 from .examples import distance, needs, peer, tiny_case
 
-every_peer = pytest.mark.parametrize("who", [peer("torchopt"), peer("higher")])
+every_peer = pytest.mark.parametrize("who", ["torch", peer("torchopt"), peer("higher")])
 
 
 @pytest.fixture
@@ -30,6 +30,14 @@ def test_gradient_descent(who: str, backbone: str, direct_term: bool) -> None:
     assert distance(found, case.build("ours").hypergradient()) < 1e-12
 
 
+@pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.parametrize("direct_term", [False, True])
+def test_adam_of_plain_torch(backbone: str, direct_term: bool) -> None:
+    case = tiny_case(backbone=backbone, direct_term=direct_term)
+    found = case.build("torch").hypergradient()
+    assert distance(found, case.build("ours").hypergradient()) < 1e-12
+
+
 @needs("torchopt")
 @pytest.mark.usefixtures("double_by_default")
 @pytest.mark.parametrize("backbone", BACKBONES)
@@ -43,6 +51,8 @@ def test_adam_of_torchopt(backbone: str) -> None:
 @pytest.mark.parametrize(
     ("who", "optimizer"),
     [
+        ("torch", "sgd"),
+        ("torch", "adam"),
         pytest.param("torchopt", "sgd", marks=needs("torchopt")),
         pytest.param("torchopt", "adam", marks=needs("torchopt")),
         pytest.param("higher", "sgd", marks=needs("higher")),
@@ -85,10 +95,11 @@ def test_what_is_wrong_is_shown_as_wrong() -> None:
     case = tiny_case(weight_decay=0.0)
     # Features that no node has: their weights never get a gradient.
     case.data.x[:, :2] = 0
-    lines = compare(case, ["ours", "torchopt", "higher"], directions=2)
+    lines = compare(case, ["ours", "torch", "torchopt", "higher"], directions=2)
     errors = {line["who"]: line["error"] for line in lines}
     assert set(errors) == {"ours", *CANDIDATES}
     assert errors["ours"] < 1e-4
+    assert errors["torch"] < 1e-4
     assert errors["torchopt"] < 1e-4
     assert math.isnan(errors["torchopt, eps_root=0 (its default)"])
     higher = lines[-1]

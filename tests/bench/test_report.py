@@ -40,13 +40,18 @@ def test_timing(folder: Path) -> None:
     new["processor_milliseconds_per_inner_step"] = 2.0
     failed = {**CASE, "who": "higher", "outcome": "out of memory"}
     failed["free_bytes"] = 5_000_000_000
-    store(folder, "timing", old, new, failed)
+    plain = {**CASE, "who": "torch", "outcome": "measured"}
+    plain["milliseconds_per_inner_step"] = 5.0
+    plain["times_slower_than_ours"] = {"median": 2.0, "min": 1.5}
+    store(folder, "timing", old, new, plain, failed)
     page = render(folder)
-    row = "| cora | gcn | 16 | 10 | cpu | 2.5 | - | out of memory (5000 MB) |"
-    assert f"{row} 8.5 (7.25) | - | 3 |" in page
+    row = "| cora | gcn | 16 | 10 | cpu | 2.5 | 5 | - | out of memory (5000 MB) |"
+    # The fair ratio first.
+    assert "| plain torch / ours | faster library / ours |" in page
+    assert f"{row} 2 (1.5) | 8.5 (7.25) | - | 3 |" in page
     assert "python -m benchmarks timing --rounds 3" in page
     assert "99" not in page
-    assert "Other work took part of a core during 1 of 2 measurements." in page
+    assert "Other work took part of a core during 1 of 3 measurements." in page
 
 
 def test_equality(folder: Path) -> None:
@@ -80,11 +85,14 @@ def test_memory(folder: Path) -> None:
 def test_fit_and_replicas(folder: Path) -> None:
     fit = {**CASE, "outer_steps": 100, "who": "ours", "outcome": "measured"}
     slow = {**fit, "who": "higher", "seconds": 60.0, "times_slower_than_ours": RATIO}
-    store(folder, "fit", {**fit, "seconds": 7.0}, slow)
+    plain = {**fit, "who": "torch", "seconds": 14.0}
+    store(folder, "fit", {**fit, "seconds": 7.0}, slow, plain)
     many = {**CASE, "outer_steps": 100, "replicas": 10, "times_one": RATIO}
     store(folder, "replicas", {**many, "seconds_of_one": 1.0, "seconds_of_all": 8.5})
     page = render(folder)
-    assert "| cora | gcn | 16 | 10 | 100 | 7 | 60 (8.5 (7.25) times ours) |" in page
+    assert "outer steps | ours | plain torch | higher |" in page
+    row = "| cora | gcn | 16 | 10 | 100 | 7 | 14 | 60 (8.5 (7.25) times ours) |"
+    assert row in page
     assert "| cora | gcn | 16 | 10 | 100 | 10 | 1 | 8.5 | 8.5 (7.25) |" in page
 
 
@@ -97,9 +105,12 @@ def test_scale(folder: Path) -> None:
         | {"milliseconds": max(edges / 1e4, 5.0), "outcome": "measured"}
         for edges in sizes
     ]
-    store(folder, "scale", *lines)
+    peer = {**lines[-1], "who": "torch", "milliseconds": 2500.0}
+    # Lines of the time before there was a peer do not say whose they are.
+    store(folder, "scale", *lines, peer)
     page = render(folder)
-    assert "| cpu | gcn | 16 | 32 | 5 | 20 | 500000 | 10000000 | 1000 | - |" in page
+    row = "| cpu | gcn | 16 | 32 | 5 | 20 | 500000 | 10000000 |"
+    assert f"{row} 1000 | 2500 | 2.5 | - | - |" in page
     assert "time ~ edges^1.00 from 100000 to 10000000 edges" in page
 
 

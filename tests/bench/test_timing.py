@@ -1,14 +1,19 @@
 """What is timed, not how long it takes."""
 
+from pathlib import Path
+
 import pytest
 from benchmarks import memory_child, whole_fit
+from benchmarks.__main__ import main
 from benchmarks.case import Case
 from benchmarks.failure import BenchmarkError
 from benchmarks.packages import require_installed
+from benchmarks.records import read_lines
+from benchmarks.report import render
 from benchmarks.timing import measure, ratios_of
 from benchmarks.turns import Lane, take_turns
 
-from .examples import needs, tiny_case
+from .examples import needs, peer, tiny_case
 
 
 def test_lanes_take_turns() -> None:
@@ -38,10 +43,14 @@ def test_other_errors_are_not_hidden() -> None:
 
 def test_ratios_are_those_of_the_rounds() -> None:
     seconds = {"ours": [1.0, 2.0], "torchopt": [4.0, 6.0], "higher": [3.0, 8.0]}
+    # Plain torch has a ratio of its own, and is none of the libraries.
+    seconds["torch"] = [2.0, 2.0]
+    fair = ratios_of("torch", seconds)["times_slower_than_ours"]
+    assert fair == {"median": 1.5, "min": 1.0}
     ours = ratios_of("ours", seconds)["times_faster_than_faster_peer"]
     assert ours == {"median": 3.0, "min": 3.0}
-    peer = ratios_of("higher", seconds)["times_slower_than_ours"]
-    assert peer == {"median": 3.5, "min": 3.0}
+    higher = ratios_of("higher", seconds)["times_slower_than_ours"]
+    assert higher == {"median": 3.5, "min": 3.0}
     assert ratios_of("ours", {"ours": [1.0]}) == {}
 
 
@@ -50,24 +59,36 @@ def test_ratios_are_those_of_the_rounds() -> None:
 @pytest.mark.parametrize("backbone", ["gcn", "gat"])
 def test_every_contender_is_measured(backbone: str) -> None:
     case = tiny_case(backbone=backbone, tau=2, dropout=0.5)
-    lines = measure(case, ["ours", "torchopt", "higher"], rounds=2)
-    assert [line["who"] for line in lines] == ["ours", "torchopt", "higher"]
+    everybody = ["ours", "torch", "torchopt", "higher"]
+    lines = measure(case, everybody, rounds=2)
+    assert [line["who"] for line in lines] == everybody
     for line in lines:
         assert line["outcome"] == "measured"
         assert len(line["milliseconds_of_rounds"]) == 2
         assert line["peak_bytes"] >= 0
 
 
-@needs("torchopt")
-def test_a_peer_can_fit() -> None:
+@pytest.mark.parametrize("who", ["torch", peer("torchopt"), peer("higher")])
+def test_a_peer_can_fit(who: str) -> None:
     case = tiny_case(tau=2, dropout=0.5)
-    whole_fit.fit_peer(case, "torchopt", outer_steps=2)
+    whole_fit.fit_peer(case, who, outer_steps=2)
 
 
+def test_plain_torch_is_measured_by_size(tmp_path: Path) -> None:
+    sizes = ["--edges", "400", "--features", "4", "--rounds", "1", "--tau", "1"]
+    main(["scale", "--results", str(tmp_path), *sizes])
+    lines = read_lines(tmp_path / "scale.jsonl")
+    assert [line["who"] for line in lines] == ["ours", "torch"]
+    assert all(line["milliseconds"] > 0 for line in lines)
+    page = render(tmp_path)
+    assert page.count("| cpu | gcn | 16 | 4 | 1 | 20 | 20 |") == 1
+
+
+@pytest.mark.parametrize("who", ["ours", "torch"])
 @pytest.mark.parametrize("start", ["warm", "cold"])
-def test_memory_is_measured_above_idle(start: str) -> None:
+def test_memory_is_measured_above_idle(who: str, start: str) -> None:
     wanted = {"dataset": "cora", "backbone": "gcn", "hidden": 4, "tau": 1}
-    found = memory_child.measure({**wanted, "who": "ours", "start": start})
+    found = memory_child.measure({**wanted, "who": who, "start": start})
     assert found["peak_bytes"] >= found["idle_bytes"] > 0
 
 
