@@ -26,7 +26,11 @@ BACKBONES: dict[str, dict[str, Any]] = {
     # Not by batch: that takes away the bias of a layer, whose gradient is then nothing
     # but rounding, of which Adam makes a step of full size.
     "strong gcn": {
-        "backbone_options": {"residual": True, "norm": "layer", "input_projection": True}
+        "backbone_options": {
+            "residual": True,
+            "norm": "layer",
+            "input_projection": True,
+        }
     },
     "appnp": {"backbone": "appnp", "backbone_options": {"hops": 2}},
     "gcnii": {"backbone": "gcnii"},

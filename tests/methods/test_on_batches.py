@@ -36,13 +36,7 @@ def data() -> Data:
 
 @pytest.mark.exact
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"backbone": "gcn"},
-        {"backbone": "sage", "per_layer": True},
-        {"backbone": "gcn", "backbone_options": {"norm": "layer", "residual": True}},
-    ],
-    ids=str,
+    "options", [{"backbone": "gcn"}, {"backbone": "sage", "per_layer": True}], ids=str
 )
 def test_one_batch_of_everything_is_no_batch(options: dict[str, Any]) -> None:
     make = partial(

@@ -138,7 +138,7 @@ def test_backbones_as_classes_and_instances():
         (
             "gcn",
             {"heads": 2},
-            "GCN does not take option 'heads', its options are: input_dropout, residual",
+            "GCN does not take option 'heads', its options are: input_dropout, ",
         ),
         ("gat", {"head": 2}, "'head', its options are: .*heads, output_heads"),
         ("gcn", {"norm": "group"}, "norm is 'group', expected 'none', 'layer' or"),

@@ -58,6 +58,8 @@ class APPNP(SizedBackbone):
         alone: Tensor = self.mlp(features, pattern, None, noise)
         z = alone
         for number in range(self.hops):
-            spread = spmm(pattern, strength_at(strengths, number, z), z)
+            # What the network knows of a node before anything is spread.
+            known = z if number else features
+            spread = spmm(pattern, strength_at(strengths, number, known), z)
             z = (1 - self.alpha) * spread + self.alpha * alone
         return z

@@ -63,7 +63,8 @@ class GCNII(SizedBackbone):
         given = dropout(features, self.dropout, noise, 0)
         h = first = torch.relu(self.projection(given))
         for number, weight in enumerate(self.weights):
-            strength = strength_at(strengths, number, h)
+            # Before the first propagation these are all that is known of a node.
+            strength = strength_at(strengths, number, h if number else features)
             h = dropout(h, self.dropout, noise, 2 * number + 2)
             mixed = (1 - self.alpha) * spmm(pattern, strength, h) + self.alpha * first
             beta = math.log(self.theta / (number + 1) + 1)
