@@ -1,1 +1,1 @@
-"""What one would write today: PyG layers under a differentiable optimiser."""
+"""What one would write today: by hand in plain torch, or PyG layers under a library."""

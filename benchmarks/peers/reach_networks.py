@@ -76,24 +76,37 @@ class ReachNetwork:
     ) -> Tensor:
         reach, places = self._reach, self._reach.places[number]
         before, after = reach.sizes[number : number + 2]
-        if outputs:
-            hidden = dropped(self._activation(outputs[-1]), rate)
-            message = hidden @ weights["weight"]
-        else:
-            values = dropped(reach.features.values, rate)
-            message = reach.features.times(values, weights["weight"], before)
+        weight, bias, own = (
+            weights["weight"],
+            weights["bias"],
+            weights.get("self_weight"),
+        )
+        if not outputs:
+            features = reach.features
+            values = dropped(features.values, rate)
+            message = features.times(values, weight, before)
+            if self._kind == "gat":
+                return self._attended(number, message, weights, strength, rate)
+            out = multiply(places, strength, message, weights_in_values=False) + bias
+            return out if own is None else out + features.times(values, own, after)
+        hidden = dropped(self._activation(outputs[-1]), rate)
         if self._kind == "gat":
-            attended = self._heads[number](
-                message, weights["attention"], strength, rate
-            )
-            return attended + weights["bias"]
-        out = multiply(places, strength, message, weights_in_values=False)
-        out = out + weights["bias"]
-        if "self_weight" not in weights:
-            return out
-        if outputs:
-            return torch.addmm(out, hidden[:after], weights["self_weight"])
-        return out + reach.features.times(values, weights["self_weight"], after)
+            return self._attended(number, hidden @ weight, weights, strength, rate)
+        # Fewer nodes are left after the sum than before, so that it comes first.
+        near = multiply(places, strength, hidden, weights_in_values=False)
+        out = torch.addmm(bias, near, weight)
+        return out if own is None else torch.addmm(out, hidden[:after], own)
+
+    def _attended(
+        self,
+        number: int,
+        message: Tensor,
+        weights: dict[str, Tensor],
+        strength: Tensor,
+        rate: float,
+    ) -> Tensor:
+        attend = self._heads[number]
+        return attend(message, weights["attention"], strength, rate) + weights["bias"]
 
 
 @final

@@ -152,11 +152,13 @@ class _AdamStep(Function):
         ctx: Any, moved: Tensor, by_mean: Tensor | None, by_square: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         gradient, mean, root, divisor = ctx.saved_tensors
-        never = root == 0
-        quotient = moved.div(divisor).masked_fill_(never, 0)
+        # Over and under the fraction stands the root, so that it is 0 where that is;
+        # masks would take longer.
+        least = torch.finfo(root.dtype).tiny ** 0.5
+        below = root.clamp_min(least).mul_(divisor)
+        quotient = moved.mul(root).div_(below)
         to_mean = quotient.mul(-ctx.size)
-        halves = root.masked_fill(never, 1).mul_(divisor)
-        to_square = quotient.mul_(mean).div_(halves).mul_(ctx.size / 2)
+        to_square = quotient.mul_(mean).div_(below).mul_(ctx.size / 2)
         if by_mean is not None:
             to_mean.add_(by_mean)
         if by_square is not None:
