@@ -139,6 +139,24 @@ class Metric:
     is_binary: bool = False  # Whether it takes nodes of both of two classes.
     in_percent: bool = True  # Whether it is a share, mostly written in percent.
 
+    @property
+    def unit(self) -> str:
+        """How it is shown in tables, where it is multiplied by 100.
+
+        >>> METRICS["roc_auc"].unit, METRICS["neg_log_loss"].unit
+        ('in percent', 'times 100')
+        """
+        return "in percent" if self.in_percent else "times 100"
+
+    @property
+    def axis(self) -> str:
+        """The same beside an axis.
+
+        >>> METRICS["accuracy"].axis
+        'accuracy, %'
+        """
+        return f"{self.title}, {'%' if self.in_percent else 'times 100'}"
+
     def written(self, value: float) -> str:
         """Write a value as people read it.
 

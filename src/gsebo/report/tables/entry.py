@@ -9,6 +9,7 @@ import numpy as np
 
 from gsebo.experiments import Candidate, Cell
 from gsebo.experiments.plan import block_trials, places
+from gsebo.metrics import METRICS
 from gsebo.report.evidence import Evidence, Summary
 from gsebo.report.names import published_figure
 
@@ -22,7 +23,7 @@ _DRAWS = 100_000
 
 @dataclass(frozen=True)
 class Entry:
-    """The figures of one cell: means over its fits, accuracies in percent."""
+    """The figures of one cell: means over its fits, scores times 100."""
 
     cell: Cell
     # Those that were fitted, mostly one.
@@ -39,6 +40,7 @@ class Entry:
     seconds: float | None
     # The largest of all fits.
     peak_memory_bytes: int | None
+    metric: str = "accuracy"  # What ours and vanilla are.
 
     @property
     def difference(self) -> float | None:
@@ -49,8 +51,10 @@ class Entry:
 
     @property
     def gain(self) -> float | None:
-        """By how many percent it is more accurate than vanilla."""
+        """By how many percent of vanilla's score it is better, if that is a share."""
         if self.ours is None or self.vanilla is None or self.vanilla.mean == 0:
+            return None
+        if not METRICS[self.metric].in_percent:
             return None
         return 100 * (self.ours.mean / self.vanilla.mean - 1)
 
@@ -66,27 +70,31 @@ def entries(evidence: Evidence) -> dict[Cell, Entry]:
     found: dict[Cell, Entry] = {}
     for cell in _cells(evidence):
         results = evidence.results.get(cell, {}).values()
-        accuracies = evidence.accuracies(cell)
+        scores, metric = evidence.scores(cell), evidence.recipe.metric_of(cell.dataset)
         others: dict[int, float] = {}
         if cell.method != _REFERENCE and not evidence.recipe.is_search:
             # Vanilla in the same place, with the same setting if there is one.
             same = replace(cell, method=_REFERENCE)
             reference = same if same in trials else replace(same, setting="")
-            others = evidence.accuracies(reference)
+            others = evidence.scores(reference)
         place = (cell.row, cell.method, cell.dataset)
-        printed = published_figure(evidence.recipe.name, *place)
+        printed = None
+        if metric == "accuracy":
+            # Nothing else is published.
+            printed = published_figure(evidence.recipe.name, *place)
         peaks = (one.peak_memory_bytes for one in results)
         found[cell] = Entry(
             cell,
             tuple(dict.fromkeys(trial.backbone for trial in trials.get(cell, ()))),
             paper=None if cell.noise else printed,
-            ours=Summary.of(accuracies),
+            ours=Summary.of(scores),
             vanilla=Summary.of(others),
-            p_vanilla=paired_p_value(accuracies, others),
+            p_vanilla=paired_p_value(scores, others),
             val_accuracy=_mean((one.val_accuracy for one in results), 100),
             best_step=_mean(one.best_step for one in results),
             seconds=_mean(one.seconds for one in results),
             peak_memory_bytes=max((b for b in peaks if b is not None), default=None),
+            metric=metric,
         )
     return found
 
