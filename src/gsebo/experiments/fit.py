@@ -28,6 +28,7 @@ from gsebo.data import (
     edges_appended,
     load,
     noise_parts,
+    num_classes,
     validate,
     visible_part,
 )
@@ -51,7 +52,7 @@ from gsebo.experiments.result import (
 )
 from gsebo.graph.graph import Graph
 from gsebo.methods import METHODS, GraphClassifier
-from gsebo.metrics import Tally
+from gsebo.metrics import METRICS, Tally, require_fitting
 from gsebo.names import lookup
 from gsebo.suspects import SuspiciousEdges
 from gsebo.training import Checkpoint, StepRecord, Watcher
@@ -206,6 +207,22 @@ def labelled_nodes(data: Graph, mask: str | None) -> Tensor | None:
     if mask is not None:
         known &= data[mask].cpu()
     return known if bool(known.any()) else None
+
+
+def require_metric(name: str, data: Graph, *, classes: int | None = None) -> None:
+    """Raise if a metric cannot be had of the test or the validation nodes of a graph.
+
+    The number of classes is that of a model, or else of one that were fitted to it.
+    """
+    if not METRICS[name].is_binary:
+        return
+    if classes is None:
+        validate(data, features_needed=False)
+        classes = num_classes(data)
+    for mask in ("test_mask", "val_mask"):
+        known = labelled_nodes(data, mask)
+        if known is not None:
+            require_fitting(name, data.y.cpu()[known].numpy(), classes)
 
 
 # --- results -------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from gsebo.methods.folds import Fold
-from gsebo.metrics import metric_value
+from gsebo.metrics import METRICS, metric_value
 
 # Evaluations on both sides over which an accuracy is averaged before the best is taken:
 # one alone is best by chance.
@@ -100,18 +100,27 @@ class Judge:
         """Standard error of the mean, or of how far it is ahead of others' mean.
 
         That is the spread over nodes that are drawn again and again, with replacement
-        from those of the same fold and class.
+        from those of the same fold, and the share of one more.
         """
         rng = torch.Generator().manual_seed(0)
         found = []
         for _ in range(_DRAWS):
-            drawn = [_drawn(labels, rng) for labels in self.labels[: len(folds)]]
+            drawn = [self._drawn(labels, rng) for labels in self.labels[: len(folds)]]
             again = replace(self, labels=_at(self.labels, drawn))
             mean = again.mean(_pairs_at(folds, drawn))
             if others is not None:
                 mean -= again.mean(_pairs_at(others, drawn))
             found.append(mean)
-        return stdev(found)
+        return math.hypot(stdev(found), 1 / sum(len(one) for one, _ in folds))
+
+    def _drawn(self, labels: Tensor, rng: torch.Generator) -> Tensor:
+        """Places of as many nodes, some of them twice and some not at all."""
+        while True:
+            places = torch.randint(len(labels), labels.shape, generator=rng)
+            # What needs two classes needs both of them here, too.
+            binary = METRICS[self.metric].is_binary
+            if not binary or len(set(labels[places].tolist())) == 2:
+                return places
 
     def _value(self, labels: Tensor, known: Tensor, loss: Tensor) -> float:
         if self.metric == "neg_log_loss":
@@ -121,15 +130,6 @@ class Judge:
         else:
             probability = one_hot(known.long(), self.num_classes)
         return metric_value(self.metric, labels.numpy(), probability.numpy())
-
-
-def _drawn(labels: Tensor, rng: torch.Generator) -> Tensor:
-    """Places of as many nodes of each class, some of them twice and some not at all."""
-    parts = []
-    for label in set(labels.tolist()):
-        places = (labels == label).nonzero().squeeze(-1)
-        parts.append(places[torch.randint(len(places), places.shape, generator=rng)])
-    return torch.cat(parts)
 
 
 def _at(rows: Sequence[Tensor], places: Sequence[Tensor]) -> tuple[Tensor, ...]:
