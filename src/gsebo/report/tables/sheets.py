@@ -129,11 +129,7 @@ def _table(
     headings = _BESIDE if beside else ("",)
     titles: dict[NoiseSpec, str] = {level: level_in_words(level) for level in levels}
     if not levels:
-        metrics = {entry.metric for entry in found.values()}
-        titles = {
-            cell.dataset: _column_title(cell.dataset, entry.metric, metrics)
-            for cell, entry in found.items()
-        }
+        titles = {cell.dataset: dataset_title(cell.dataset) for cell in found}
     # Means of each column and section, as they are shown: equal ones are equally good.
     means: dict[tuple[str, NoiseSpec], list[str]] = {}
     for cell, entry in found.items():
@@ -152,13 +148,15 @@ def _table(
         line[column] = [paper, ours, _signed(entry.difference)] if beside else [ours]
     groups = {column: ColumnGroup(word, headings) for column, word in titles.items()}
     labels = ("network", "method", "setting")
-    return lay_out(title, labels, groups, lines.items())
+    return lay_out(_caption(title, found.values()), labels, groups, lines.items())
 
 
-def _column_title(dataset: str, metric: str, metrics: set[str]) -> str:
-    """Name of a dataset, with its metric where not all columns have the same."""
-    title = dataset_title(dataset)
-    return title if len(metrics) == 1 else f"{title}, {METRICS[metric].title}"
+def _caption(title: str, found: Iterable[Entry]) -> str:
+    """A title that says what is shown, where that is not accuracy."""
+    metrics = {entry.cell.dataset: entry.metric for entry in found}
+    if set(metrics.values()) == {"accuracy"}:
+        return title
+    return ": ".join(filter(None, (title, f"Test {_measured(metrics)}")))
 
 
 def _ours(entry: Entry, seeds: int, best: str | None, brackets: bool) -> Content:
@@ -312,11 +310,7 @@ def _notes(
     if not any(entry.paper for entry in shown):
         paper = ""
     first = f"{what}: mean ± standard deviation over {seeds} seeds{paper}."
-    lacking = tuple(
-        f"-: {number} trials of {dataset_title(dataset)} were stored without "
-        f"{evidence.metric(dataset).title}."
-        for dataset, number in evidence.unscored().items()
-    )
+    lacking = tuple(_lacking(evidence))
     if all(entry.p_vanilla is None for entry in shown):
         return (first, *lacking)
     return (
@@ -326,6 +320,18 @@ def _notes(
         "two-sided paired permutation test over seeds, which fewer than "
         f"{_FEWEST} seeds cannot reach; not corrected for the number of cells.",
     )
+
+
+def _lacking(evidence: Evidence) -> Iterator[str]:
+    """What was stored without the metric that is shown, in a sentence for each."""
+    found: dict[str, list[str]] = {}
+    for dataset, number in evidence.unscored().items():
+        words = (
+            f"{number} trial{'' if number == 1 else 's'} of {dataset_title(dataset)}"
+        )
+        found.setdefault(evidence.metric(dataset).title, []).append(words)
+    for title, parts in found.items():
+        yield f"-: stored without {title} were {', '.join(parts)}."
 
 
 def _measured(metrics: Mapping[str, str], where: str = "") -> str:
