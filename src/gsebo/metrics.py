@@ -140,6 +140,11 @@ class Metric:
     in_percent: bool = True  # Whether it is a share, mostly written in percent.
 
     @property
+    def classes(self) -> str:
+        """How many classes a graph may have, in a word."""
+        return "two" if self.is_binary else "any"
+
+    @property
     def unit(self) -> str:
         """How it is shown in tables, where it is multiplied by 100.
 
