@@ -56,6 +56,8 @@ _RECIPE: dict[str, Any] = {
     "seeds": 3,
     "parts": [],
     "control": {"method": "retrain", "setting": "", "backbone": "gcn"},
+    "metric": "f1_macro",
+    "metrics": {"cora": "accuracy", "minesweeper": "roc_auc"},
     "trials": [
         {
             "methods": ["vanilla", "gsebo"],
@@ -104,6 +106,8 @@ def _lines() -> list[dict[str, Any]]:
         "test_accuracy": 0.5,
         "val_accuracy": 0.6,
         "val_loss": 1.1,
+        "test": {"accuracy": 0.5, "f1_macro": 0.4, "neg_log_loss": -0.7},
+        "val": {"accuracy": 0.6, "roc_auc": 0.7},
         "best_step": 3,
         "outer_iterations": 5,
         "seconds": 1.5,

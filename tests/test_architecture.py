@@ -20,6 +20,7 @@ SHARED = {
     "errors",
     "files",
     "memory",
+    "metrics",
     "names",
     "version",
 }

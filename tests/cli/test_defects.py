@@ -12,7 +12,7 @@ from gsebo.errors import InvalidInput
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    def raising(name: str) -> None:
+    def raising(name: str, **_: object) -> None:
         raise error
 
     monkeypatch.setattr("gsebo.cli.show.load_recipe", raising)

@@ -27,6 +27,9 @@ KEYS = {
     "num_nodes",
     "num_edges",
     "versions",
+    "metric",
+    "test",
+    "val",
 }
 
 
@@ -62,7 +65,13 @@ def test_seeds_are_averaged(command: Command, graph_file: Path) -> None:
     values = torch.tensor([run["test_accuracy"] for run in runs], dtype=torch.float64)
     assert result["test_accuracy"] == pytest.approx(float(values.mean()))
     assert result["test_accuracy_std"] == pytest.approx(float(values.std()))
-    assert set(result) == KEYS | {"test_accuracy_std", "val_accuracy_std", "runs"}
+    assert set(result) == KEYS | {
+        "test_accuracy_std",
+        "val_accuracy_std",
+        "test_std",
+        "val_std",
+        "runs",
+    }
     single = json_of(
         command("fit", graph_file, *SHORT, "--seed", 6, "--seeds", 1, "--json")
     )

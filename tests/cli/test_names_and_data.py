@@ -13,6 +13,7 @@ KINDS = [
     "structures",
     "hypergradients",
     "attacks",
+    "metrics",
     "datasets",
     "presets",
     "recipes",

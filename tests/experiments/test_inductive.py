@@ -9,7 +9,7 @@ from gsebo.data import visible_part
 from gsebo.experiments import Trial, execute
 from gsebo.experiments.fit import (
     fitted_graph,
-    predicted_classes,
+    predicted_probabilities,
     trial_graph,
     visible_noise,
 )
@@ -63,7 +63,7 @@ def test_seen_is_the_same_test_nodes_for_a_fit_that_sees_them() -> None:
     assert torch.equal(data.edge_index, hidden.edge_index)
     assert fitted_graph(data) is data
     model = Vanilla(max_epochs=5, random_state=1, device="cpu").fit(data)
-    assert predicted_classes(model, data) is model.transduction_
+    assert predicted_probabilities(model, data) is model.probability_
     (result,) = execute([seen])
     assert result.test_accuracy == pytest.approx(model.score(data), abs=1e-5)
 

@@ -1,7 +1,7 @@
 """The best on held-out nodes is taken, and the hopeless are given up early."""
 
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gsebo.methods.auto.elimination import (
@@ -9,8 +9,10 @@ from gsebo.methods.auto.elimination import (
     Elimination,
     HeldOutCurve,
     HeldOutScore,
+    Judge,
     eliminate,
     evaluated,
+    told,
 )
 from gsebo.methods.folds import Fold
 
@@ -113,3 +115,77 @@ def test_an_evaluation_compares_with_labels() -> None:
     right, loss = evaluated(scores, torch.tensor([0, 0, 0]))
     assert right.tolist() == [True, False, False]
     assert loss.tolist() == [float(-scores[0, 0]), float(-scores[1, 0]), 100.0]
+
+
+# --- by a metric ---------------------------------------------------------------------
+
+LABELS = (NODES % 2, (NODES + 1) % 2)
+SECONDS = st.lists(st.integers(1, 9), min_size=SIZE, max_size=SIZE)
+
+
+def curve_of(second: torch.Tensor, labels: torch.Tensor) -> HeldOutCurve:
+    """Of probabilities of the second class, ``[evaluations, nodes]``."""
+    looks = [torch.stack([1 - row, row], dim=-1).log() for row in second]
+    pairs = [evaluated(look, labels) for look in looks]
+    right, loss = (torch.stack(list(column)) for column in zip(*pairs, strict=True))
+    known = torch.stack([told(look) for look in looks])
+    return HeldOutCurve(right, loss, 0.5, told=known)
+
+
+@given(first=SECONDS, second=SECONDS)
+@settings(max_examples=20)
+def test_by_the_metric_accuracy_is_by_accuracy(
+    first: list[int], second: list[int]
+) -> None:
+    curves = [
+        curve_of((torch.tensor([row]) + 0.1) / 10, labels)
+        for row, labels in zip((first, second), LABELS, strict=True)
+    ]
+    plain = HeldOutScore.of(curves)
+    judged = HeldOutScore.of(curves, judge=Judge("accuracy", 2, LABELS))
+    assert torch.equal(plain.right, judged.right)
+    assert abs(judged.score - plain.accuracy) < 1e-12
+    assert judged.fold_score == plain.fold_accuracy
+
+
+def test_the_evaluation_is_the_best_by_the_metric() -> None:
+    labels = LABELS[0]
+    rank = torch.where(labels == 1, 0.6, 0.4)
+    looks = torch.stack([0.5 + (rank - 0.5) * sign for sign in (-1, 1, -1)])
+    # Each is right for five evaluations on end, which is as many as are averaged.
+    curve = curve_of(looks.repeat_interleave(5, dim=0), labels)
+    score = HeldOutScore.of([curve], judge=Judge("roc_auc", 2, (labels,)))
+    assert 6 <= score.best <= 10 and score.score == 1
+
+
+def test_the_metric_decides() -> None:
+    # One is right more often, the other has more pairs in order.
+    labels = (NODES >= 80).long()
+    rank = NODES / SIZE
+    accurate = torch.where(labels == 1, 0.6, 0.4)
+    accurate[80:90], accurate[:5] = 0.0, 0.1
+    ordered = 0.5 + rank / 10
+    curves = {A: curve_of(accurate[None], labels), B: curve_of(ordered[None], labels)}
+    fold = Fold(NODES, NODES, NODES)
+    for judge, winner in ((None, A), (Judge("roc_auc", 2, (labels,) * 3), B)):
+        ended = eliminate(
+            [A, B], [fold] * 3, lambda one, _: curves[one], 10**9, judge=judge
+        )
+        assert ended.winner == winner
+    assert ended.scores[B].score == 1.0 and ended.scores[A].score < 0.8
+    assert ended.scores[A].accuracy > ended.scores[B].accuracy
+    lead, error = ended.scores[B].lead_over(ended.scores[B])
+    assert lead == 0 and error == 1 / SIZE / len(ended.scores[B].fold_score)
+
+
+def test_the_error_is_that_of_nodes_drawn_again() -> None:
+    rng = torch.Generator().manual_seed(0)
+    labels = (torch.rand(400, generator=rng) < 0.5).long()
+    right = torch.rand(400, generator=rng) < 0.8
+    second = torch.where(right == (labels == 1), 0.9, 0.1)
+    score = HeldOutScore.of(
+        [curve_of(second[None], labels)], judge=Judge("accuracy", 2, (labels,))
+    )
+    assert score.judge is not None
+    expected = (score.accuracy * (1 - score.accuracy) / 400) ** 0.5
+    assert 0.7 * expected < score.judge.error(score.told) < 1.4 * expected

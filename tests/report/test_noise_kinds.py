@@ -154,7 +154,7 @@ def test_the_page_lists_noise_by_its_name(tmp_path: Path) -> None:
     assert "removed:90" in text and "labels:10" in text
     evidence = gather_evidence(recipe, store)
     for cell in evidence.results:
-        summary = Summary.of(evidence.accuracies(cell))
+        summary = Summary.of(evidence.scores(cell))
         assert summary is not None
         assert f"{summary.mean:.2f} ± {summary.std:.2f}" in text
 

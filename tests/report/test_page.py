@@ -77,7 +77,7 @@ def test_tables_show_what_is_stored(
     for recipe in recipes:
         evidence = gather_evidence(recipe, store)
         for cell in evidence.results:
-            summary = Summary.of(evidence.accuracies(cell))
+            summary = Summary.of(evidence.scores(cell))
             assert summary is not None
             assert f"{summary.mean:.2f} ± {summary.std:.2f}" in reader.text
         for results in evidence.results.values():

@@ -27,11 +27,12 @@ from gsebo.data import DATASETS, GENERATED, noise_in_words, save_npz
 from gsebo.data.datasets.registry import is_graph_path, is_table
 from gsebo.distributed import launched
 from gsebo.errors import InvalidInput
-from gsebo.experiments.fit import FittedTrial, fit_trials, versions
+from gsebo.experiments.fit import FittedTrial, fit_trials, require_metric, versions
 from gsebo.experiments.result import Trial, same_graph_for_all_seeds
 from gsebo.graph.graph import Graph
 from gsebo.methods import GSEBO, METHODS, Auto, GraphClassifier
-from gsebo.methods.watching import expected_steps
+from gsebo.methods.watching import expected_steps, step_in_words
+from gsebo.metrics import METRICS, Metric
 from gsebo.names import normalise, own_name
 from gsebo.training import Checkpoint, StepRecord, Watcher
 
@@ -57,7 +58,7 @@ def fit_and_print(
         print_json(result)
         return
     _print_choice(result)
-    _print_fit(result, fitted.model)
+    _print_fit(result, fitted.model, options.shown)
     model = fitted.model
     if isinstance(model, GSEBO) and hasattr(model, "strength_"):
         # A fit that left every edge as it was should not look as if it had failed.
@@ -76,15 +77,16 @@ def compare_and_print(options: FitOptions, methods: list[str], json: bool) -> No
         experiment.summary(method, experiment.run(method))
         for method in experiment.methods
     ]
-    reference = results[0]["test_accuracy"]
+    reference = results[0]["test"][options.shown]
     for result in results:
-        own = result["test_accuracy"]
+        own = result["test"][options.shown]
         result["difference"] = None if None in (own, reference) else own - reference
     if json:
         head = {"dataset": experiment.name, "backbone": results[0]["backbone"]}
+        head["metric"] = options.shown
         print_json({**head, "seeds": options.all_seeds, "results": results})
         return
-    _print_comparison(results)
+    _print_comparison(results, options.shown)
 
 
 @final
@@ -172,9 +174,16 @@ class Experiment:
                     device=options.device,
                     loaded=loaded,
                     checkpoint=checkpoint,
-                    watch=partial(step_watcher, bar, label),
+                    watch=partial(self._watch, bar, label),
                 )
         return fits
+
+    def _watch(
+        self, bar: ProgressBar, label: str, model: GraphClassifier, data: Graph
+    ) -> Watcher:
+        # What cannot be shown in the end is said before the fit.
+        require_metric(self._options.shown, data)
+        return step_watcher(bar, label, model, data)
 
     def summary(self, method: str, fits: list[FittedTrial]) -> dict[str, Any]:
         """The object that ``--json`` prints for one method: means if asked for."""
@@ -194,6 +203,7 @@ class Experiment:
             "parameters": parameters,
             "num_nodes": int(fitted.data.num_nodes),
             "num_edges": int(fitted.data.num_edges),
+            "metric": self._options.shown,
             "versions": versions(),
         }
         if self._options.seeds is not None:
@@ -208,6 +218,8 @@ def _facts(fitted: FittedTrial) -> dict[str, Any]:
         "seed": model.seed_,
         "test_accuracy": fitted.accuracy("test_mask"),
         "val_accuracy": fitted.accuracy("val_mask"),
+        "test": fitted.scores("test_mask"),
+        "val": fitted.scores("val_mask"),
         "outer_iterations": len(model.history_),
         "best_step": model.best_step_,
         "seconds": fitted.seconds,
@@ -246,13 +258,23 @@ def _statistics(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Mean and standard deviation (ddof = 1) over the runs."""
     result: dict[str, Any] = {}
     for key in ("test_accuracy", "val_accuracy"):
-        values = [run[key] for run in runs]
-        unknown = None in values
-        result[key] = None if unknown else mean(values)
-        spread = stdev(values) if len(values) > 1 and not unknown else 0.0
-        result[f"{key}_std"] = None if unknown else spread
+        found = _mean_and_spread([run[key] for run in runs])
+        result[key], result[f"{key}_std"] = found
+    for key in ("test", "val"):
+        for name in METRICS:
+            found = _mean_and_spread([run[key][name] for run in runs])
+            for part, value in zip((key, f"{key}_std"), found, strict=True):
+                result.setdefault(part, {})[name] = value
     result["seconds"] = sum(run["seconds"] for run in runs)
     return {**result, "runs": runs}
+
+
+def _mean_and_spread(values: list[float | None]) -> tuple[float | None, float | None]:
+    """Both are unknown where one of the values is."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None, None
+    return mean(known), stdev(known) if len(known) > 1 else 0.0
 
 
 # --- while a fit runs ----------------------------------------------------------------
@@ -297,14 +319,14 @@ def step_watcher(
     bar: ProgressBar, label: str, model: GraphClassifier, graph: object
 ) -> Watcher:
     """What shows the steps of a fit that is about to begin."""
-    total = expected_steps(model.get_params(deep=False))
+    parameters = model.get_params(deep=False)
+    total = expected_steps(parameters)
     bar.report(label, 0, total)
 
     def watch(record: StepRecord, logits: Tensor) -> None:
         # With a first step taken, the input was good.
         messages.release()
-        state = f"val loss {record.val_loss:.3f}  accuracy {record.val_accuracy:.1%}"
-        bar.report(label, record.step, total, state)
+        bar.report(label, record.step, total, step_in_words(record, parameters))
 
     return watch
 
@@ -312,15 +334,16 @@ def step_watcher(
 # --- tables --------------------------------------------------------------------------
 
 
-def _print_fit(result: dict[str, Any], model: GraphClassifier) -> None:
+def _print_fit(result: dict[str, Any], model: GraphClassifier, metric: str) -> None:
     """Print the outcome of one method, and what its last fit did to the edges."""
     runs = result.get("runs", [])
     several = len(runs) > 1
     if several:
-        _print_runs(runs)
+        _print_runs(runs, metric)
+    title = METRICS[metric].title
     rows: list[tuple[str, object]] = [
-        ("test accuracy", _with_spread(result, "test_accuracy")),
-        ("validation accuracy", _with_spread(result, "val_accuracy")),
+        (f"test {title}", _with_spread(result, "test", metric)),
+        (f"validation {title}", _with_spread(result, "val", metric)),
         ("seconds", f"{result['seconds']:.1f}"),
     ]
     if not several:
@@ -337,15 +360,15 @@ def _print_fit(result: dict[str, Any], model: GraphClassifier) -> None:
     print_table(f"{what}, {seeds}{noise}", ("", ""), rows)
 
 
-def _print_runs(runs: list[dict[str, Any]]) -> None:
+def _print_runs(runs: list[dict[str, Any]], metric: str) -> None:
     print_table(
-        "Runs",
+        "Runs" if metric == "accuracy" else f"Runs, {METRICS[metric].title}",
         (">seed", ">test", ">validation", ">best step", ">steps", ">seconds"),
         (
             (
                 run["seed"],
-                percent(run["test_accuracy"]),
-                percent(run["val_accuracy"]),
+                _with_spread(run, "test", metric),
+                _with_spread(run, "val", metric),
                 run["best_step"],
                 run["outer_iterations"],
                 f"{run['seconds']:.1f}",
@@ -374,37 +397,48 @@ def _structure_in_words(model: GraphClassifier) -> str:
     return "; ".join(parts)
 
 
-def _print_comparison(results: list[dict[str, Any]]) -> None:
+def _print_comparison(results: list[dict[str, Any]], metric: str) -> None:
     first = results[0]
     number = len(first["runs"])
     seeds = f"{number} seed" + ("s" if number > 1 else "")
     difference = f">difference to {first['method']}"
     columns = ("method", "backbone", ">test", ">validation", ">seconds per run")
+    measured = "" if metric == "accuracy" else f", {METRICS[metric].title}"
     print_table(
-        f"{first['dataset']}, {seeds}, split {first['split']}",
+        f"{first['dataset']}, {seeds}, split {first['split']}{measured}",
         (*columns, ">peak memory", difference),
         (
             (
                 result["method"],
                 result["backbone"],
-                _with_spread(result, "test_accuracy"),
-                _with_spread(result, "val_accuracy"),
+                _with_spread(result, "test", metric),
+                _with_spread(result, "val", metric),
                 f"{result['seconds'] / number:.1f}",
                 f"{result['peak_memory_bytes'] / 1e6:.0f} MB",
                 None
                 if result is first or result["difference"] is None
-                else f"{100 * result['difference']:+.1f}",
+                else _signed(result["difference"], metric),
             )
             for result in results
         ),
     )
 
 
-def _with_spread(result: dict[str, Any], key: str) -> str | None:
-    value = result[key]
+def _with_spread(result: dict[str, Any], key: str, metric: str) -> str | None:
+    value, how = result[key][metric], METRICS[metric]
     if value is None or len(result.get("runs", [])) < 2:
-        return percent(value)
-    return f"{100 * value:.1f} ± {100 * result[f'{key}_std']:.1f} %"
+        return _written(how, value)
+    return how.with_spread(value, result[f"{key}_std"][metric])
+
+
+def _written(metric: Metric, value: float | None) -> str | None:
+    return None if value is None else metric.written(value)
+
+
+def _signed(difference: float, metric: str) -> str:
+    if METRICS[metric].in_percent:
+        return f"{100 * difference:+.1f}"
+    return f"{difference:+.3f}"
 
 
 def _print_choice(result: dict[str, Any]) -> None:
@@ -419,9 +453,12 @@ def _print_choice(result: dict[str, Any]) -> None:
         return
     tried, structure = result["choice"]["tried"], result["choice"]["structure"]
     columns = ("candidate", "features", ">epochs", ">accuracy", ">log-loss", ">folds")
+    # What decided, if it was another metric.
+    by = METRICS.get(result["parameters"]["select_by"], METRICS["accuracy"])
+    decided = any(record["score"] is not None for record in tried)
     print_table(
         "Candidates on labelled nodes that were held out",
-        (*columns, ">seconds"),
+        (*columns, *((f">{by.title}",) if decided else ()), ">seconds"),
         (
             (
                 record["candidate"],
@@ -430,6 +467,7 @@ def _print_choice(result: dict[str, Any]) -> None:
                 percent(record["accuracy"]),
                 None if record["log_loss"] is None else f"{record['log_loss']:.3f}",
                 len(record["fold_accuracy"]),
+                *((_written(by, record["score"]),) if decided else ()),
                 f"{record['seconds']:.1f}",
             )
             for record in tried

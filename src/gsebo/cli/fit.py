@@ -15,6 +15,7 @@ from gsebo.cli.options import (
     Force,
     Json,
     Memory,
+    MetricOption,
     Normalize,
     Quiet,
     Seed,
@@ -27,6 +28,7 @@ from gsebo.data.datasets.registry import require_known_graph
 from gsebo.errors import InvalidInput
 from gsebo.methods import METHODS
 from gsebo.methods.presets import presets
+from gsebo.metrics import METRICS
 from gsebo.names import normalise, own_name, unknown_name
 
 
@@ -89,8 +91,10 @@ class FitOptions(GraphOptions):
     data_dir: DataDir = None
     normalize: Normalize = None
     device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto"
+    metric: MetricOption = None
 
     def __post_init__(self) -> None:
+        self.shown = own_name("metric", self.metric or "accuracy", METRICS)
         no_noise = self.noise == "0"
         self.noise_level = 0 if no_noise else noise_spec(self.noise, "--noise")
 
@@ -115,6 +119,8 @@ class FitOptions(GraphOptions):
         found = {}
         for name, estimator in estimators.items():
             given = parameters_from(settings, estimator)
+            if estimator.chooses and self.metric is not None:
+                given = {"select_by": self.shown, **given}
             backbone = self.backbone or METHODS[name].defaults["backbone"]
             if self.preset is not None:
                 from gsebo.experiments.plan import trial_parameters
@@ -182,8 +188,8 @@ def fit(
 ) -> None:
     """Train a method on a graph and say how well it did and what it changed.
 
-    Accuracies in JSON are fractions, and num_edges counts both directions of
-    an undirected edge.
+    Scores in JSON are fractions but for neg_log_loss, and num_edges counts both
+    directions of an undirected edge.
     """
     messages.quiet = quiet
     _check_folder(out, resume, options.seeds)

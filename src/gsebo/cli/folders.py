@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gsebo.cli.fit import FitOptions, ModelPlace
-from gsebo.cli.output import messages, percent, print_json, print_table, progress_bar
+from gsebo.cli.output import messages, print_json, print_table, progress_bar
 from gsebo.data.formats.folder import GraphFolder
 from gsebo.data.formats.npy_stream import open_output, write_columns
 from gsebo.distributed import launched
@@ -18,6 +18,7 @@ from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.mapped import ScratchFolder, release
 from gsebo.methods import METHODS
 from gsebo.methods.run import alike_on_any_threads
+from gsebo.metrics import METRICS, Tally, require_fitting
 from gsebo.model.fitted import FittedModel
 
 _ROWS = 2**20
@@ -66,9 +67,13 @@ def memory_in_bytes(text: str) -> int:
 
 @alike_on_any_threads()
 def inferred(
-    model: FittedModel, folder: GraphFolder, outputs: Outputs
+    model: FittedModel, folder: GraphFolder, outputs: Outputs, metric: str
 ) -> dict[str, Any]:
-    """Predict all nodes of a graph; write what was asked for, and say how right."""
+    """Predict all nodes of a graph; write what was asked for, and say how right.
+
+    Raises:
+        InvalidInput: The metric that is to be shown does not fit the graph.
+    """
     begun = time.perf_counter()
     arrays, files = folder.arrays(), ScratchFolder()
     graph, strengths = model.in_chunks(folder, outputs.memory, files.path)
@@ -78,7 +83,7 @@ def inferred(
     with open_output(path, shape, kind) as probability:
         graph.probabilities(model.backbone, strengths, out=probability)
     probability = np.load(path, mmap_mode="r", allow_pickle=False)
-    result = _accuracies(arrays, probability)
+    result = _scores(arrays, probability, metric)
     if (place := outputs.predictions) is not None:
         columns = _predictions(probability, place.suffix == ".npy", folder)
         write_columns(place, columns)
@@ -98,10 +103,12 @@ def inferred(
     }
 
 
-def _accuracies(arrays: GraphArrays, probability: np.ndarray) -> dict[str, Any]:
-    masks = {"val_accuracy": arrays.val, "test_accuracy": arrays.test}
-    right = dict.fromkeys(masks, 0)
-    known = dict.fromkeys(masks, 0)
+def _scores(
+    arrays: GraphArrays, probability: np.ndarray, metric: str
+) -> dict[str, Any]:
+    masks = {"val": arrays.val, "test": arrays.test}
+    # Beside counts they hold a number for each node of a mask, of two classes only.
+    tallies = {name: Tally(probability.shape[1]) for name in masks}
     counts = np.zeros(probability.shape[1], np.int64)
     for rows in _slices(len(probability)):
         predicted = probability[rows].argmax(-1)
@@ -113,13 +120,35 @@ def _accuracies(arrays: GraphArrays, probability: np.ndarray) -> dict[str, Any]:
         for name, mask in masks.items():
             if mask is not None:
                 chosen = mask[rows] & (labels >= 0)
-                known[name] += int(chosen.sum())
-                right[name] += int((predicted == labels)[chosen].sum())
+                tallies[name].add(labels[chosen], probability[rows][chosen])
+        release(probability)
         arrays.release()
-    shares = {
-        name: right[name] / known[name] if known[name] else None for name in masks
-    }
-    return {**shares, "counts": counts.tolist()}
+    for tally in tallies.values():
+        if tally.num_nodes:
+            # One that does not fit is an error if it was asked for.
+            tally.value(metric)
+    found: dict[str, Any] = {name: one.values() for name, one in tallies.items()}
+    shares = {f"{name}_accuracy": one["accuracy"] for name, one in found.items()}
+    return {**shares, **found, "counts": counts.tolist()}
+
+
+def _require_metric(name: str, arrays: GraphArrays) -> None:
+    """Raise before the fit if a metric cannot be had of the nodes that it is for."""
+    if arrays.y is None:
+        return
+    masks = {"train": arrays.train, "val": arrays.val, "test": arrays.test}
+    found: dict[str, set[int]] = {mask: set() for mask in masks}
+    for rows in _slices(arrays.num_nodes):
+        labels = arrays.y[rows]
+        for mask, chosen in masks.items():
+            if chosen is not None:
+                known = labels[chosen[rows] & (labels >= 0)]
+                found[mask] |= set(np.unique(known).tolist())
+        arrays.release()
+    classes = max(found["train"] | found["val"], default=0) + 1
+    for mask in ("val", "test"):
+        if found[mask]:
+            require_fitting(name, np.array(sorted(found[mask])), classes)
 
 
 def _predictions(
@@ -170,6 +199,8 @@ def fit_and_print_folder(
         )
     # Whoever watches reads the parameters before the fit does.
     model.check_parameters()
+    if METRICS[options.shown].is_binary:
+        _require_metric(options.shown, folder.arrays())
     with checkpointed(place) as checkpoint, progress_bar(quiet=messages.quiet) as bar:
         watcher = step_watcher(bar, f"{method}, seed {options.seed}", model, folder)
         seconds = timed_fit(model, folder, checkpoint=checkpoint, watcher=watcher)
@@ -194,16 +225,27 @@ def fit_and_print_folder(
     }
     if (launch := launched()) is not None:
         result["processes"] = launch.size
-    result |= inferred(model.model_, folder, outputs)
+    result |= inferred(model.model_, folder, outputs, options.shown)
+    result["metric"] = options.shown
     if json:
         print_json(result)
         return
+    metric = METRICS[options.shown]
+    shown = {
+        "test": result["test"][options.shown],
+        "validation": result["val"][options.shown],
+    }
     print_table(
         f"{method}, {result['backbone']}, {options.dataset}, seed {result['seed']}",
         ("", ""),
         [
-            ("test accuracy", percent(result["test_accuracy"])),
-            ("validation accuracy", percent(result["val_accuracy"])),
+            *(
+                (
+                    f"{words} {metric.title}",
+                    None if one is None else metric.written(one),
+                )
+                for words, one in shown.items()
+            ),
             ("seconds of training", f"{result['seconds']:.1f}"),
             ("seconds of inference", f"{result['inference_seconds']:.1f}"),
             ("peak memory", f"{result['peak_memory_bytes'] / 2**20:.0f} MiB"),

@@ -13,6 +13,7 @@ from gsebo.data.datasets.registry import DATASETS, GENERATED, DatasetInfo, Gener
 from gsebo.experiments import load_recipe, recipe_names
 from gsebo.methods import METHODS
 from gsebo.methods.presets import presets
+from gsebo.metrics import METRICS
 from gsebo.names import Registry, lookup
 from gsebo.nn import BACKBONES
 from gsebo.structure import STRUCTURES
@@ -25,8 +26,8 @@ def list_names(
         str | None,
         Argument(
             metavar="KIND",
-            help="methods, backbones, structures, hypergradients, attacks, datasets, "
-            "presets or recipes; all by default.",
+            help="methods, backbones, structures, hypergradients, attacks, metrics, "
+            "datasets, presets or recipes; all by default.",
         ),
     ] = None,
     json: Json = False,
@@ -99,6 +100,7 @@ _KINDS: dict[str, Callable[[], Rows]] = {
     "structures": lambda: _summaries(STRUCTURES),
     "hypergradients": lambda: _summaries(HYPERGRADIENTS),
     "attacks": lambda: _summaries(ATTACKS),
+    "metrics": lambda: _described(METRICS, "title", "classes"),
     "datasets": _datasets,
     "presets": _presets,
     "recipes": lambda: _described(

@@ -40,6 +40,16 @@ Normalize = Annotated[
         show_default=False,
     ),
 ]
+MetricOption = Annotated[
+    str | None,
+    Option(
+        "--metric",
+        help="What is shown, and what [bold]auto[/bold] and searches choose by: "
+        "accuracy, balanced_accuracy, f1_macro, roc_auc (of two classes) or "
+        "neg_log_loss. By default accuracy, or as a recipe says.",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing else.")]
 Quiet = Annotated[
     bool, Option("--quiet", help="Print nothing but the result and errors.")

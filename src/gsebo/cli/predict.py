@@ -12,18 +12,21 @@ from gsebo.cli.options import (
     Force,
     Json,
     Memory,
+    MetricOption,
     Model,
     Normalize,
     Strengths,
     require_new,
 )
-from gsebo.cli.output import csv_field, messages, percent, print_json, print_table
+from gsebo.cli.output import csv_field, messages, print_json, print_table
 from gsebo.data.formats.folder import GraphFolder
 from gsebo.errors import InvalidInput
-from gsebo.experiments.fit import accuracy
+from gsebo.experiments.fit import accuracy, require_metric, scores
 from gsebo.files import write_atomically
 from gsebo.methods import load_model
 from gsebo.methods.saving import read_facts
+from gsebo.metrics import METRICS
+from gsebo.names import own_name
 
 
 @with_options
@@ -49,6 +52,7 @@ def predict(
     strengths: Strengths = None,
     memory: Memory = "1G",
     force: Force = False,
+    metric: MetricOption = None,
     json: Json = False,
     *,
     tables: GraphOptions,
@@ -60,6 +64,7 @@ def predict(
     their ids, or else by position and features.
     """
     require_new(out, strengths, force=force)
+    shown = own_name("metric", metric or "accuracy", METRICS)
     fitted, facts = load_model(model), read_facts(model)
     name = graph or facts.dataset
     if name is None:
@@ -74,7 +79,7 @@ def predict(
         folder = GraphFolder.open(name)
         outputs = Outputs.read(out, strengths, memory)
         result["num_nodes"] = folder.manifest.num_nodes
-        result |= inferred(fitted.model_, folder, outputs)
+        result |= inferred(fitted.model_, folder, outputs, shown)
     else:
         if strengths is not None:
             raise InvalidInput(
@@ -84,28 +89,32 @@ def predict(
         data = tables.load_graph(name, data_dir=data_dir, normalize=normalize)
         if fitted.reads_features():
             data = with_features(data)
-        probability, predicted = fitted.predict_proba(data).max(dim=-1)
+        every = fitted.predict_proba(data)
+        probability, predicted = every.max(dim=-1)
         new_nodes, new_edges = fitted.model_.new_in(data)
         each = {
             "node": data.ids.tolist(),
             "predicted": fitted.classes_[predicted.numpy()].tolist(),
             "probability": probability.tolist(),
         }
+        if "y" in data:
+            data.y = fitted.labels_of(data)
+            require_metric(shown, data, classes=fitted.num_classes_)
         if out is not None:
             _write(out, each)
             messages.note(f"The predictions are in {out}.")
-        if "y" in data:
-            data.y = fitted.labels_of(data)
         result |= {
             "num_nodes": predicted.numel(),
             "counts": predicted.bincount(minlength=fitted.num_classes_).tolist(),
             "accuracy": accuracy(predicted, data, None),
             "test_accuracy": accuracy(predicted, data, "test_mask"),
+            "all": scores(every, data, None),
+            "test": scores(every, data, "test_mask"),
             "new_nodes": new_nodes,
             "new_edges": new_edges,
             "out": None if out is None else str(out),
         }
-    result["classes"] = fitted.classes_.tolist()
+    result |= {"classes": fitted.classes_.tolist(), "metric": shown}
     if json:
         print_json({**result, **each})
         return
@@ -131,9 +140,9 @@ def _print(result: dict[str, Any]) -> None:
     new_nodes, new_edges = result.get("new_nodes", 0), result.get("new_edges", 0)
     if new_nodes or new_edges:
         print(f"New since the fit: {new_nodes} nodes and {new_edges} edges.")
-    for key, nodes in (
-        ("accuracy", "all labelled nodes"),
-        ("test_accuracy", "the test nodes"),
-    ):
-        if result.get(key) is not None:
-            print(f"Accuracy of {nodes}: {percent(result[key])}")
+    metric = METRICS[result["metric"]]
+    title = metric.title[:1].upper() + metric.title[1:]
+    for key, nodes in (("all", "all labelled nodes"), ("test", "the test nodes")):
+        value = result.get(key, {}).get(result["metric"])
+        if value is not None:
+            print(f"{title} of {nodes}: {metric.written(value)}")

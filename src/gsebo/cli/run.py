@@ -18,7 +18,15 @@ from rich.table import Column, Table
 from typer import Option
 
 from gsebo import experiments
-from gsebo.cli.options import DataDir, Json, Quiet, Recipe, RecipeSeeds, ResultsFolder
+from gsebo.cli.options import (
+    DataDir,
+    Json,
+    MetricOption,
+    Quiet,
+    Recipe,
+    RecipeSeeds,
+    ResultsFolder,
+)
 from gsebo.cli.output import messages, percent, print_json
 from gsebo.errors import InvalidInput, escaped
 from gsebo.experiments import (
@@ -34,6 +42,7 @@ from gsebo.experiments import (
     select,
 )
 from gsebo.experiments.runner import is_dense
+from gsebo.metrics import METRICS
 from gsebo.names import own_name
 
 # Measured: on a GPU ten fits at once take 1.6 times as long as one; on a core nine
@@ -90,6 +99,7 @@ def run_recipe(
     retry_failed: Annotated[
         bool, Option("--retry-failed", help="Run trials that failed earlier again.")
     ] = False,
+    metric: MetricOption = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -99,9 +109,10 @@ def run_recipe(
     """
     messages.quiet = quiet or json
     engine = own_name("engine", engine, _ENGINES)
-    asked = load_recipe(recipe)
+    asked = load_recipe(recipe, metric=metric)
     # What is picked out by --only is picked out of the recipe itself.
-    parts = () if only else tuple(load_recipe(name) for name in asked.parts)
+    names = () if only else asked.parts
+    parts = tuple(load_recipe(name, metric=metric) for name in names)
     if engine == "processes":
         _load_libraries_for_workers()
     store = Store(results)
@@ -230,10 +241,14 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _result_in_words(result: Result) -> str:
+def _result_in_words(result: Result, metric: str = "accuracy") -> str:
     if not result.ok:
         return f"{result.trial}: failed: {result.error}"
     words = f"{result.trial}: test {percent(result.test_accuracy)}"
+    if metric != "accuracy":
+        shown, score = METRICS[metric], result.score(metric)
+        known = "not known" if score is None else shown.written(score)
+        words = f"{result.trial}: test {shown.title} {known}"
     return words if result.seconds is None else f"{words} ({result.seconds:.1f} s)"
 
 
@@ -286,6 +301,7 @@ class _RunLines(RunWatcher):
         self, stage: Stage, number: int, slots: Sequence[Slot], left: float | None
     ) -> None:
         self._number, self._ended = number, 0
+        self._metric_of = stage.recipe.metric_of
         _say_stage(stage, number, slots, left)
 
     def batch_begins(self, slot: Slot, batch: TrialBatch) -> None:
@@ -297,7 +313,9 @@ class _RunLines(RunWatcher):
         for result in results:
             self._ended += 1
             if not self._quiet:
-                text = f"{self._ended}/{self._number} {_result_in_words(result)}"
+                metric = self._metric_of(result.trial.dataset)
+                words = _result_in_words(result, metric)
+                text = f"{self._ended}/{self._number} {words}"
                 print(escaped(text), file=sys.stderr, flush=True)
 
 

@@ -10,6 +10,7 @@ from typer import Argument, Option
 from gsebo.cli.options import (
     DataDir,
     Force,
+    MetricOption,
     Quiet,
     Recipe,
     RecipeSeeds,
@@ -34,6 +35,7 @@ def show(
         bool,
         Option("--choices", help="What was chosen on validation nodes, and what next."),
     ] = False,
+    metric: MetricOption = None,
     seeds: RecipeSeeds = None,
     results: ResultsFolder = Path("results"),
     quiet: Quiet = False,
@@ -45,7 +47,8 @@ def show(
     write = lookup("format", format, formats(width))
     if results != Path("results") and not results.is_dir():
         raise InvalidInput(f"--results {results} given; there is no such folder.")
-    evidence = gather_evidence(load_recipe(recipe), Store(results), seeds=seeds)
+    asked = load_recipe(recipe, metric=metric)
+    evidence = gather_evidence(asked, Store(results), seeds=seeds)
     sheet = choices_sheet(evidence) if choices else accuracy_sheet(evidence)
     print_text(write(sheet))
     for sentence in gaps(evidence, recipe):

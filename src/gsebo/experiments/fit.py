@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from importlib.metadata import version
@@ -28,6 +28,7 @@ from gsebo.data import (
     edges_appended,
     load,
     noise_parts,
+    num_classes,
     validate,
     visible_part,
 )
@@ -45,12 +46,14 @@ from gsebo.experiments.result import (
     GroupName,
     GroupOutcome,
     Result,
+    Scores,
     StoredChoice,
     Trial,
     is_halved,
 )
 from gsebo.graph.graph import Graph
 from gsebo.methods import METHODS, Auto, GraphClassifier
+from gsebo.metrics import METRICS, Tally, require_fitting
 from gsebo.names import lookup
 from gsebo.suspects import SuspiciousEdges
 from gsebo.training import Checkpoint, StepRecord, Watcher
@@ -74,13 +77,22 @@ class FittedTrial:
     together: int  # Number of fits made at once.
 
     @cached_property
+    def probability(self) -> Tensor:
+        """Class probabilities of every node, ``[nodes, classes]``."""
+        return predicted_probabilities(self.model, self.data)
+
+    @cached_property
     def predicted(self) -> Tensor:
         """Class of every node, ``[nodes]``."""
-        return predicted_classes(self.model, self.data)
+        return self.probability.argmax(dim=-1)
 
     def accuracy(self, mask: str) -> float | None:
         """See :func:`accuracy`."""
         return accuracy(self.predicted, self.data, mask)
+
+    def scores(self, mask: str) -> dict[str, float | None]:
+        """See :func:`scores`."""
+        return scores(self.probability, self.data, mask)
 
 
 def fit_trials(
@@ -160,27 +172,58 @@ def fitted_graph(data: Graph) -> Graph:
     return visible_part(data) if has_unseen(data) else data
 
 
-def predicted_classes(model: GraphClassifier, data: Graph) -> Tensor:
-    """Class of every node of the whole graph, of which the fit saw a part or all."""
+def predicted_probabilities(model: GraphClassifier, data: Graph) -> Tensor:
+    """Of every node of the whole graph, of which the fit saw a part or all."""
     if not has_unseen(data):
-        return model.transduction_
+        return model.probability_
     with warnings.catch_warnings():
         # That new edges get the vanilla weight is what is measured here.
         warnings.simplefilter("ignore", InputWarning)
-        return model.predict(data)
+        return model.predict_proba(data)
 
 
 def accuracy(predicted: Tensor, data: Graph, mask: str | None) -> float | None:
     """Accuracy over all nodes, or those of a mask, whose label is known, if any are."""
+    known = labelled_nodes(data, mask)
+    if known is None:
+        return None
+    return float((predicted[known] == data.y.cpu()[known]).double().mean())
+
+
+def scores(
+    probability: Tensor, data: Graph, mask: str | None
+) -> dict[str, float | None]:
+    """Every metric over the same nodes; ``None`` of one that does not fit them."""
+    tally, known = Tally(probability.shape[1]), labelled_nodes(data, mask)
+    if known is not None:
+        tally.add(data.y.cpu()[known].numpy(), probability[known].numpy())
+    return tally.values()
+
+
+def labelled_nodes(data: Graph, mask: str | None) -> Tensor | None:
+    """Which nodes, of all or of a mask, have a label; ``None`` where none has."""
     if any(name not in data or data[name] is None for name in ("y", mask or "y")):
         return None
-    labels = data.y.cpu()
-    known = labels >= 0
+    known: Tensor = data.y.cpu() >= 0
     if mask is not None:
         known &= data[mask].cpu()
-    if not bool(known.any()):
-        return None
-    return float((predicted[known] == labels[known]).double().mean())
+    return known if bool(known.any()) else None
+
+
+def require_metric(name: str, data: Graph, *, classes: int | None = None) -> None:
+    """Raise if a metric cannot be had of the test or the validation nodes of a graph.
+
+    The number of classes is that of a model, or else of one that were fitted to it.
+    """
+    if not METRICS[name].is_binary:
+        return
+    if classes is None:
+        validate(data, features_needed=False)
+        classes = num_classes(data)
+    for mask in ("test_mask", "val_mask"):
+        known = labelled_nodes(data, mask)
+        if known is not None:
+            require_fitting(name, data.y.cpu()[known].numpy(), classes)
 
 
 # --- results -------------------------------------------------------------------------
@@ -244,6 +287,8 @@ def _result(fitted: FittedTrial, curves: Curves | None) -> Result:
         test_accuracy=None if tested is None else round(tested, _DIGITS),
         val_accuracy=round(best.val_accuracy, _DIGITS),
         val_loss=round(best.val_loss, _DIGITS),
+        test=_stored(fitted.scores("test_mask")),
+        val=_stored(fitted.scores("val_mask")),
         best_step=model.best_step_,
         outer_iterations=len(model.history_),
         new_edges=int(model.new_edge_index_.shape[1]),
@@ -274,6 +319,13 @@ def _stored_choice(model: GraphClassifier) -> StoredChoice | None:
         "shift": round(decision.shift, _DIGITS),
         "reason": decision.chosen.reason,
     }
+
+
+def _stored(values: Mapping[str, float | None]) -> Scores | None:
+    """The metrics that there are, to as many digits as are stored."""
+    known = {name: v for name, v in values.items() if v is not None}
+    rounded = {name: round(value, _DIGITS) for name, value in known.items()}
+    return cast(Scores, rounded) or None
 
 
 def _evasion(fitted: FittedTrial) -> dict[str, AttackOutcome] | None:

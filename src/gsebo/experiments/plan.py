@@ -172,7 +172,7 @@ class ScoredCandidate:
     """One candidate of a search and how it did."""
 
     candidate: Candidate
-    # Mean accuracy on the nodes that the search tests on; NaN if there was no choice.
+    # Mean score on the nodes that the search tests on; NaN if there was no choice.
     score: float
     seeds: int  # Over how many fits.
 
@@ -183,6 +183,8 @@ class SearchChoice:
 
     tried: tuple[ScoredCandidate, ...]  # In the search's order; none if all failed.
     missing: tuple[Planned, ...]  # Have to be run before a choice can be made.
+    # Number of trials that were stored without the metric that was to choose.
+    unscored: int = 0
 
     @property
     def taken(self) -> Candidate:
@@ -194,16 +196,23 @@ class SearchChoice:
 class Tuning:
     """Searches, read from stored results, which are given by the keys of their trials.
 
-    A search scores each candidate by its mean accuracy over seeds; one that failed
-    with any seed is out. Its recipe tests on validation nodes (``split = "halves"``),
-    so that no choice can see a test label.
+    A search scores each candidate by its mean over seeds, of accuracy or of the metric
+    of the recipe that asks; one that failed with any seed is out. Its recipe tests on
+    validation nodes (``split = "halves"``), so that no choice can see a test label.
     """
 
     def __init__(self, results: Mapping[str, Result]) -> None:
         self._results = results
         self._searches: dict[str, ExperimentRecipe] = {}
 
-    def choice(self, search: str, method: str, row: str, dataset: str) -> SearchChoice:
+    def choice(
+        self,
+        search: str,
+        method: str,
+        row: str,
+        dataset: str,
+        metric: str = "accuracy",
+    ) -> SearchChoice:
         """Choose by a recipe what it found for a method, or say what is missing."""
         candidates: dict[str, list[Planned]] = {}
         for one in self._planned(search, method, row, dataset):
@@ -220,12 +229,21 @@ class Tuning:
         ]
         if missing:
             return SearchChoice((), tuple(missing))
-        tried = tuple(filter(None, map(self._tried, candidates.values())))
-        return SearchChoice(tried, ())
+        stored = [
+            self._results[one.trial.key]
+            for planned in candidates.values()
+            for one in planned
+        ]
+        unscored = sum(one.ok and one.score(metric) is None for one in stored)
+        if unscored:
+            # The best of those that happen to have it need not be the best.
+            return SearchChoice((), (), unscored)
+        found = (self._tried(planned, metric) for planned in candidates.values())
+        return SearchChoice(tuple(filter(None, found)), ())
 
-    def _tried(self, planned: list[Planned]) -> ScoredCandidate | None:
+    def _tried(self, planned: list[Planned], metric: str) -> ScoredCandidate | None:
         """Score the trials of one candidate; ``None`` if any of them failed."""
-        scores = [self._results[one.trial.key].test_accuracy for one in planned]
+        scores = [self._results[one.trial.key].score(metric) for one in planned]
         known = [score for score in scores if score is not None]
         if len(known) < len(scores):
             return None
@@ -267,7 +285,8 @@ class RecipePlan:
     # On validation, by the cell without noise, with the block's label as its setting.
     choices: dict[Cell, SearchChoice]
     first: tuple[Planned, ...]  # Of searches that are run before the rest is known.
-    hopeless: tuple[str, ...] = ()  # Where every candidate of a search failed.
+    # Where every candidate of a search failed, or was not measured by what chooses.
+    hopeless: tuple[str, ...] = ()
 
     def cells(self) -> dict[Cell, list[Trial]]:
         """The trials of each cell, in the recipe's order."""
@@ -291,16 +310,21 @@ def make_plan(
         for method, row, dataset in places(block):
             taken = None
             if block.tuned_by is not None:
+                metric = recipe.metric_of(dataset)
                 choice = tuning.choice(
-                    block.tuned_by, block.tuned_as or method, row, dataset
+                    block.tuned_by, block.tuned_as or method, row, dataset, metric
                 )
                 if choice.missing:
                     first |= {one.trial.key: one for one in choice.missing}
                     continue
                 if not choice.tried:
                     where = f"{method} on {row} and {dataset}"
-                    search = f"every candidate of the search {block.tuned_by}"
-                    hopeless.append(f"{search} for {where} failed.")
+                    why = f"every candidate of the search {block.tuned_by} for {where}"
+                    why += " failed."
+                    if choice.unscored:
+                        why = f"{choice.unscored} trials of the search {block.tuned_by}"
+                        why += f" for {where} were stored without {metric}."
+                    hopeless.append(why)
                     continue
                 choices[Cell(method, row, dataset, setting=block.label)] = choice
                 taken = choice.taken

@@ -1,20 +1,23 @@
 """Recipes: which fits make a table or figure, as data in TOML files."""
 
+import dataclasses
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, TypeVar, cast
 
 import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from gsebo.data import noise_spec
+from gsebo.data import DATASETS, noise_spec
 from gsebo.errors import InvalidInput, escaped
 from gsebo.experiments.detection import DETECTORS, TRIED
 from gsebo.experiments.protocols import EVASIONS
 from gsebo.files import Count, Key, Name, Record, Text, Value, read_bytes, toml_as
+from gsebo.metrics import METRICS, MetricName
 from gsebo.names import own_name
 
 _FOLDER = Path(__file__).parent / "recipes"
@@ -50,7 +53,7 @@ class TrialBlock(Record, frozen=True, kw_only=True):
     label: Key = ""  # Sets cells apart from others of the same method and place.
     # Name of a recipe, or its path, seen from the folder of the recipe that this block
     # is in. Of what it tried for a method, row and dataset, the network and the varied
-    # parameters with the best mean accuracy are taken.
+    # parameters with the best mean score are taken, by the metric of this recipe.
     tuned_by: Annotated[str, Meta(min_length=1, max_length=4096)] | None = None
     tuned_as: Name | None = None  # The method whose choice it is, if not the own one.
     # The parameter that takes the choice as a dictionary, if not those of these names.
@@ -81,6 +84,49 @@ class ExperimentRecipe:
     parts: tuple[str, ...]  # Recipes that belong to it, and are run after it.
     control: DeclaredControl | None  # With equal labels, where it has such a one.
     blocks: tuple[TrialBlock, ...]
+    metric: MetricName = "accuracy"  # What is shown, and what its searches choose by.
+    # The same for single datasets, by their names.
+    metrics: Mapping[str, MetricName] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        asked = {self.metric, *self.metrics.values()} - {"accuracy"}
+        if asked and (self.ranks_edges or self.evasion is not None):
+            raise InvalidInput(
+                f"metric {min(asked)} given for the recipe {escaped(self.name)}, whose "
+                "trials rank or attack; expected none, for they are not scored by it."
+            )
+        if any(METRICS[metric].is_binary for metric in asked):
+            for dataset in self.datasets:
+                self._require_classes(dataset)
+
+    def _require_classes(self, dataset: str) -> None:
+        metric, classes = self.metric_of(dataset), DATASETS[dataset].num_classes
+        if METRICS[metric].is_binary and classes != 2:
+            raise InvalidInput(
+                f"metric {metric} given for {dataset}, a graph of {classes} classes, "
+                f"by the recipe {escaped(self.name)}; expected one for any number of "
+                "classes, such as accuracy."
+            )
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """Every dataset, by its own name, once."""
+        given = (name for block in self.blocks for name in block.datasets)
+        names = (own_name("dataset", name, DATASETS) for name in given)
+        return tuple(dict.fromkeys(names))
+
+    def metric_of(self, dataset: str) -> MetricName:
+        """What the trials of a dataset are scored by."""
+        return self.metrics.get(dataset, self.metric)
+
+    def scored_by(self, metric: str) -> "ExperimentRecipe":
+        """The same with another metric for all datasets.
+
+        Raises:
+            InvalidInput: There is no such metric, or it does not fit some dataset.
+        """
+        name = cast(MetricName, own_name("metric", metric, METRICS))
+        return dataclasses.replace(self, metric=name, metrics={})
 
     @property
     def ranks_edges(self) -> bool:
@@ -103,14 +149,18 @@ def recipe_names() -> list[str]:
     return sorted(path.stem for path in _FOLDER.glob("*.toml"))
 
 
-def load_recipe(name_or_path: str) -> ExperimentRecipe:
-    """Read a recipe by its name, or one of the user's own by its path."""
+def load_recipe(name_or_path: str, *, metric: str | None = None) -> ExperimentRecipe:
+    """Read a recipe by its name, or one of the user's own by its path.
+
+    A metric takes the place of its own for all datasets.
+    """
     if name_or_path.endswith(".toml"):
         path = Path(name_or_path)
     else:
         known = {name: _FOLDER / f"{name}.toml" for name in recipe_names()}
         path = known[own_name("recipe", name_or_path, known)]
-    return read_recipe(read_bytes(path, "a recipe", _LONGEST), path)
+    recipe = read_recipe(read_bytes(path, "a recipe", _LONGEST), path)
+    return recipe if metric is None else recipe.scored_by(metric)
 
 
 def read_recipe(text: bytes, path: Path) -> ExperimentRecipe:
@@ -140,6 +190,11 @@ def read_recipe(text: bytes, path: Path) -> ExperimentRecipe:
             _in_one_form(f"[[trials]] number {number} of {path.name}", path, block)
             for number, block in enumerate(content.trials, 1)
         ),
+        metric=content.metric,
+        metrics={
+            own_name("dataset", name, DATASETS): metric
+            for name, metric in content.metrics.items()
+        },
     )
     if len({block.evasion for block in recipe.blocks}) > 1:
         raise InvalidInput(
@@ -172,6 +227,8 @@ class _RecipeFile(Record, frozen=True, kw_only=True):
     shows_edges: bool = False
     parts: list[Name] = msgspec.field(default_factory=list)
     control: DeclaredControl | None = None
+    metric: MetricName = "accuracy"
+    metrics: dict[Name, MetricName] = msgspec.field(default_factory=dict)
     trials: _Some[TrialBlock]
 
 

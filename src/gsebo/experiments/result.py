@@ -17,6 +17,7 @@ from gsebo import data
 from gsebo.data import DATASETS, noise_in_words, noise_spec
 from gsebo.errors import InvalidInput, escaped
 from gsebo.files import Count, Key, Name, Record, Seed, Share, Size, Text, Value
+from gsebo.metrics import MetricName
 from gsebo.names import lookup
 
 
@@ -164,6 +165,10 @@ class Detection(TypedDict):
     precision: list[StatedPrecision]
 
 
+Scores = dict[MetricName, Figure]
+"""Metrics of the same nodes; of more than two classes there is no ``roc_auc``."""
+
+
 class AttackOutcome(TypedDict):
     """What an attack did to the predictions of a fitted model."""
 
@@ -196,6 +201,10 @@ class Result(Record, frozen=True, kw_only=True):
     # Over the nodes that decided which step to keep, at that step.
     val_accuracy: Share | None = None
     val_loss: Figure | None = None
+    # Every metric over the test and the validation nodes, of the model that came out;
+    # results that were stored before there were any have none.
+    test: Scores | None = None
+    val: Scores | None = None
     best_step: Count | None = None
     outer_iterations: Count | None = None
     new_edges: Size | None = None  # Number of edges that the method added.
@@ -230,6 +239,12 @@ class Result(Record, frozen=True, kw_only=True):
     def ok(self) -> bool:
         """Whether the trial came to its end."""
         return self.error is None
+
+    def score(self, metric: str) -> float | None:
+        """A metric over the test nodes; ``None`` where it was not stored."""
+        if metric == "accuracy":
+            return self.test_accuracy
+        return (self.test or {}).get(cast(MetricName, metric))
 
     @property
     def whole_seconds(self) -> float | None:
@@ -314,6 +329,11 @@ def _check_figures(result: Result) -> None:
     noise = result.trial.noise
     if isinstance(noise, str) and noise_spec(noise) != noise:
         raise InvalidInput(f"noise {noise!r} given; expected {noise_spec(noise)!r}.")
+    if result.test is not None and result.test.get("accuracy") != result.test_accuracy:
+        raise InvalidInput(
+            f"test_accuracy {result.test_accuracy} given beside another accuracy in "
+            "test; expected the same."
+        )
     if result.curves is not None:
         lengths = {len(cast(list[float], one)) for one in result.curves.values()}
         if len(lengths) > 1:

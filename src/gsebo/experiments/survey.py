@@ -142,7 +142,7 @@ class Survey:
     # Number of trials without a result, as far as they are known: those of a search
     # that is to be run first count, those that depend on it do not.
     missing: int
-    hopeless: tuple[str, ...]  # Where every candidate of a search failed.
+    hopeless: tuple[str, ...]  # As the plan says it.
     stage: Stage  # What comes next.
 
 
@@ -181,6 +181,9 @@ def _search_stage(
     names = dict.fromkeys(block.tuned_by for block in recipe.blocks if block.tuned_by)
     for name in names if plan.first else ():
         search = load_recipe(name)
+        # Told by what it is to choose by.
+        asked = {one: recipe.metric_of(one) for one in recipe.datasets}
+        search = replace(search, metrics={**search.metrics, **asked})
         own = {one.trial.key for one in make_plan(search, Tuning(results)).trials}
         needed = tuple(one for one in plan.first if one.trial.key in own)
         if needed:

@@ -47,6 +47,7 @@ from gsebo.methods.parameters import (
 )
 from gsebo.methods.run import Run, alike_on_any_threads
 from gsebo.methods.watching import watched
+from gsebo.metrics import MetricFunction, metric_function
 from gsebo.names import normalise, own_name
 from gsebo.training import Checkpoint, Watcher
 
@@ -467,15 +468,29 @@ class GraphClassifier(SklearnEstimator, ABC):
 
     @final
     def score(
-        self, data: GraphLike | GraphFolder, mask: str | Tensor = "test"
+        self,
+        data: GraphLike | GraphFolder,
+        mask: str | Tensor = "test",
+        *,
+        scoring: str | MetricFunction = "accuracy",
     ) -> float:
-        """Accuracy over the nodes of a mask, as a fraction in [0, 1].
+        """A metric over the nodes of a mask: greater is better.
 
         Args:
             data: Graph with labels.
             mask: ``"test"``, ``"val"``, ``"train"``, or a boolean tensor ``[nodes]``.
+            scoring: ``"accuracy"``, ``"balanced_accuracy"``, ``"f1_macro"``,
+                ``"roc_auc"`` (of two classes), which are fractions in [0, 1],
+                ``"neg_log_loss"``, or a function of labels ``[nodes]`` and
+                probabilities ``[nodes, classes]``, both numpy arrays.
+
+        Raises:
+            InvalidInput: There is no such mask or metric, or it does not fit the
+                labels, as ``"roc_auc"`` does not if all are of one class.
         """
-        predicted = self.predict(data)
+        measured = metric_function(scoring)
+        probability = self.predict_proba(data)
+        predicted = probability.argmax(dim=-1)
         graph = data.labels() if isinstance(data, GraphFolder) else as_graph(data)
         graph, chosen = sized(graph), mask
         if isinstance(mask, str):
@@ -501,8 +516,11 @@ class GraphClassifier(SklearnEstimator, ABC):
             raise InvalidInput(
                 "the mask holds no node; expected at least one to score."
             )
-        right = predicted == self.labels_of(graph)
-        return float(right[chosen.cpu()].double().mean())
+        labels, chosen = self.labels_of(graph), chosen.cpu()
+        if scoring == "accuracy":
+            # A node without a label is one that is wrong.
+            return float((predicted == labels)[chosen].double().mean())
+        return float(measured(labels[chosen].numpy(), probability[chosen].numpy()))
 
     @final
     def edges_frame(self, *, undirected: bool = False) -> "DataFrame":

@@ -223,7 +223,8 @@ class Frozen(GraphClassifier):
         patience: Outer steps without a better one before stopping.
         stop_on: ``"val"``: all validation nodes decide; ``"holdout"``: a random half.
         select_by: Keep the step with the best validation ``"loss"`` or ``"accuracy"``
-            (``"first_accuracy"``: of equal ones the first), or the ``"last"``.
+            (``"first_accuracy"``: of equal ones the first), ``"balanced_accuracy"``,
+            ``"f1_macro"``, ``"roc_auc"`` or ``"neg_log_loss"``, or the ``"last"``.
     """
 
     inner_steps: Steps = 10

@@ -301,6 +301,9 @@ class Tried:
     seconds: NotNegative  # That trying it took.
     chosen: bool
     reason: Text  # Why or why not.
+    # Where another metric than accuracy decides: the same by it.
+    fold_score: tuple[float, ...] = ()
+    score: float | None = None
 
 
 @final

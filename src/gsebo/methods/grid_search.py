@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, final
 import numpy as np
 import torch
 from msgspec import Meta
-from numpy.typing import NDArray
 
-from gsebo.data import validate
+from gsebo.data import num_classes, validate
 from gsebo.data.splits import refuse_unseen
 from gsebo.data.validate import sized
 from gsebo.errors import InvalidInput
@@ -23,42 +22,19 @@ from gsebo.graph.graph import Graph, GraphLike, as_graph
 from gsebo.methods.base import GraphClassifier
 from gsebo.methods.folds import Fold, stratified_folds
 from gsebo.methods.parameters import NumFolds, Samples, require_declared
+from gsebo.metrics import MetricFunction, metric_function, require_fitting
 from gsebo.training.progress_bar import Display, display
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-Array = NDArray[Any]
 Parameters = dict[str, Any]
-Scoring = Callable[[Array, Array], float]
-"""Of classes ``[nodes]`` and probabilities ``[nodes, classes]``; more is better."""
 
 # What the sampler of scikit-learn takes.
 _Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 _MOST = 100_000
 # What a fit may raise that another set of parameters may not.
 _FAILURES = (ArithmeticError, LookupError, MemoryError, RuntimeError, ValueError)
-
-
-def _accuracy(labels: Array, probability: Array) -> float:
-    return float((probability.argmax(-1) == labels).mean())
-
-
-def _balanced_accuracy(labels: Array, probability: Array) -> float:
-    right = probability.argmax(-1) == labels
-    return float(np.mean([right[labels == each].mean() for each in np.unique(labels)]))
-
-
-def _neg_log_loss(labels: Array, probability: Array) -> float:
-    own = probability[np.arange(len(labels)), labels].astype(np.float64)
-    return float(np.log(own.clip(min=np.finfo(np.float32).tiny)).mean())
-
-
-SCORINGS: dict[str, Scoring] = {
-    "accuracy": _accuracy,
-    "balanced_accuracy": _balanced_accuracy,
-    "neg_log_loss": _neg_log_loss,
-}
 
 
 @final
@@ -91,7 +67,7 @@ def search(
     folds: int | Literal["val"] = 3,
     draws: int | None = None,
     seeds: int = 1,
-    scoring: str | Scoring = "accuracy",
+    scoring: str | MetricFunction = "accuracy",
     random_state: int = 0,
     refit: bool = True,
     verbose: bool = False,
@@ -113,9 +89,10 @@ def search(
         draws: Try so many combinations that are drawn at random, instead of all; values
             may be distributions with a method ``rvs`` then, such as scipy's.
         seeds: Number of fits on each fold, whose mean counts.
-        scoring: ``"accuracy"``, ``"balanced_accuracy"``, ``"neg_log_loss"``, or a
-            function of labels ``[nodes]`` and probabilities ``[nodes, classes]``, both
-            numpy arrays; the highest is the best.
+        scoring: ``"accuracy"``, ``"balanced_accuracy"``, ``"f1_macro"``, ``"roc_auc"``
+            (of two classes), ``"neg_log_loss"``, or a function of labels ``[nodes]``
+            and probabilities ``[nodes, classes]``, both numpy arrays; the highest is
+            the best.
         random_state: Seed of folds, draws and fits: it decides the result.
         refit: Whether the best one is fitted to all labels in the end.
         verbose: Show a progress bar, or a line every few seconds.
@@ -131,11 +108,17 @@ def search(
         )
     require_declared("random_state", random_state, _Seed)
     require_declared("seeds", seeds, Samples)
-    score = _scoring(scoring)
+    score = metric_function(scoring)
     tried = _combinations(grid, draws, random_state)
     candidates = [_candidate(estimator, each, random_state) for each in tried]
     graph = _without_test_labels(data, estimator)
     parts = _folds(graph, folds, random_state)
+    if isinstance(scoring, str):
+        # What no fold could be scored by is said before the first fit.
+        for part in parts:
+            require_fitting(
+                scoring, graph.y.cpu()[part.held_out].numpy(), num_classes(graph)
+            )
     with ExitStack() as shown:
         bar = shown.enter_context(display()) if verbose else None
         rows = [
@@ -143,18 +126,6 @@ def search(
             for number, candidate in enumerate(candidates)
         ]
     return _result(tried, candidates, rows, data if refit else None)
-
-
-def _scoring(scoring: str | Scoring) -> Scoring:
-    if callable(scoring):
-        return scoring
-    if scoring not in SCORINGS:
-        names = ", ".join(map(repr, SCORINGS))
-        raise InvalidInput(
-            f"scoring={scoring!r:.80} given; expected {names} or a function of labels "
-            "and probabilities."
-        )
-    return SCORINGS[scoring]
 
 
 def _combinations(grid: Any, draws: int | None, seed: int) -> list[Parameters]:
@@ -284,7 +255,7 @@ def _tried(
     data: Graph,
     folds: Sequence[Fold],
     seeds: int,
-    score: Scoring,
+    score: MetricFunction,
     bar: _Bar,
 ) -> _Row:
     begun, scores = time.perf_counter(), list[float]()

@@ -111,7 +111,8 @@ class GSEBO(GraphClassifier):
         stop_on: ``"val"``: all validation nodes serve the outer loss and decide when to
             stop; ``"holdout"``: a random half each.
         select_by: Keep the step with the best validation ``"loss"`` or ``"accuracy"``
-            (``"first_accuracy"``: of equal ones the first), or the ``"last"``.
+            (``"first_accuracy"``: of equal ones the first), ``"balanced_accuracy"``,
+            ``"f1_macro"``, ``"roc_auc"`` or ``"neg_log_loss"``, or the ``"last"``.
         batch_size: Train on batches of the graph, so large: nodes drawn around for
             neighbors, nodes in all for clusters. ``None``: on the whole graph.
         sampler: ``"neighbor"``: some neighbors of the nodes drawn around, and theirs;

@@ -153,7 +153,8 @@ class EpochClassifier(GraphClassifier):
         evaluate_every: Steps between two looks at the validation nodes.
         patience: Looks without a better one before stopping.
         select_by: Keep the step with the best validation ``"loss"`` or ``"accuracy"``
-            (``"first_accuracy"``: of equal ones the first), or the ``"last"``.
+            (``"first_accuracy"``: of equal ones the first), ``"balanced_accuracy"``,
+            ``"f1_macro"``, ``"roc_auc"`` or ``"neg_log_loss"``, or the ``"last"``.
     """
 
     max_epochs: Steps = 200

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from gsebo.errors import InvalidInput
+from gsebo.metrics import METRICS
 from gsebo.training import StepRecord, Watcher
 from gsebo.training.progress_bar import display
 
@@ -21,6 +22,15 @@ def expected_steps(parameters: dict[str, Any]) -> int | None:
         every = parameters.get("evaluate_every", 1)
         return int(-(-parameters["max_epochs"] // every))
     return None
+
+
+def step_in_words(record: StepRecord, parameters: dict[str, Any]) -> str:
+    """How a step did on validation nodes, by what selects among it."""
+    words = f"val loss {record.val_loss:.3f}  accuracy {record.val_accuracy:.1%}"
+    metric = METRICS.get(parameters.get("select_by", ""))
+    if record.val_score is None or metric is None:
+        return words
+    return f"{words}  {metric.title} {metric.written(record.val_score)}"
 
 
 @contextmanager
@@ -52,8 +62,7 @@ def watched(
             bar, total = shown.enter_context(display()), expected_steps(parameters)
 
             def show(record: StepRecord, logits: Tensor) -> None:
-                loss, accuracy = record.val_loss, record.val_accuracy
-                state = f"val loss {loss:.3f}  accuracy {accuracy:.1%}"
+                state = step_in_words(record, parameters)
                 bar.report(name, record.step, total, state)
 
             given.append(show)

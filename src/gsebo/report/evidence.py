@@ -21,6 +21,7 @@ from gsebo.experiments import (
 )
 from gsebo.experiments.plan import places
 from gsebo.experiments.result import GroupName
+from gsebo.metrics import METRICS, Metric
 
 Levels = Mapping[str, tuple[NoiseSpec, ...]]
 Numbers = NDArray[np.float64]
@@ -55,7 +56,7 @@ def measured_by(kind: str) -> str:
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean, standard deviation (ddof = 1, 0 for one) and count of some accuracies."""
+    """Mean, standard deviation (ddof = 1, 0 for one) and count of some scores."""
 
     mean: float
     std: float
@@ -63,7 +64,7 @@ class Summary:
 
     @classmethod
     def of(cls, values: Mapping[int, float]) -> "Summary | None":
-        """Of accuracies by seed, or ``None`` of none."""
+        """Of scores by seed, or ``None`` of none."""
         if not values:
             return None
         numbers = list(values.values())
@@ -163,17 +164,35 @@ class Evidence:
     # Number of trials that are not stored, searches included.
     missing: int
 
-    def accuracies(self, cell: Cell) -> dict[int, float]:
-        """Test accuracy in percent by seed; empty where nothing is stored."""
-        return {
-            seed: 100 * result.test_accuracy
+    def metric(self, dataset: str) -> Metric:
+        """What the trials of a dataset are scored by."""
+        return METRICS[self.recipe.metric_of(dataset)]
+
+    def scores(self, cell: Cell) -> dict[int, float]:
+        """Test accuracy, or another metric, times 100, by the seeds that have it."""
+        metric = self.recipe.metric_of(cell.dataset)
+        found = {
+            seed: result.score(metric)
             for seed, result in self.results.get(cell, {}).items()
-            if result.test_accuracy is not None
         }
+        return {seed: 100 * one for seed, one in found.items() if one is not None}
 
     def summary(self, cell: Cell) -> Summary | None:
-        """Of these accuracies."""
-        return Summary.of(self.accuracies(cell))
+        """Of these scores."""
+        return Summary.of(self.scores(cell))
+
+    def unscored(self) -> dict[str, int]:
+        """How many finished trials of each dataset were stored without its metric."""
+        found: dict[str, int] = {}
+        for cell, results in self.results.items():
+            if lacking := len(results) - len(self.scores(cell)):
+                found[cell.dataset] = found.get(cell.dataset, 0) + lacking
+        return found
+
+    def measured(self, form: str = "{0.title}") -> str:
+        """What datasets are scored by, each metric once, as a form writes it."""
+        written = (form.format(self.metric(name)) for name in self.recipe.datasets)
+        return " or ".join(dict.fromkeys(written))
 
 
 def gather_evidence(

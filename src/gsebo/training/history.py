@@ -9,6 +9,7 @@ from torch import Tensor
 from gsebo.bilevel import Iterate, State, Tree
 from gsebo.distributed.tables import Entries, EntryTable
 from gsebo.files import Count, NotNegative, Share, Size
+from gsebo.metrics import METRICS, MetricName
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class StepRecord:
             that is known during training.
         changed_strength: Mean of strength / start over those edges, 1 without any.
         seconds: Since the fit began, earlier runs of a resumed fit included.
+        val_score: The metric that selects, over the nodes that decide when to stop,
+            where it is another one than loss and accuracy.
     """
 
     step: Count
@@ -37,9 +40,10 @@ class StepRecord:
     changed_edges: Size | None
     changed_strength: float | None
     seconds: NotNegative
+    val_score: float | None = None
 
 
-SelectBy = Literal["loss", "accuracy", "first_accuracy", "last"]
+SelectBy = Literal["loss", "accuracy", "first_accuracy", "last", MetricName]
 
 
 class Patience(NamedTuple):
@@ -50,12 +54,18 @@ class Patience(NamedTuple):
             (higher is better, and of two equal ones the lower loss),
             ``"first_accuracy"`` (of equal ones the first, as much public code does), or
             ``"last"``: every step is better than those before it, so that nothing is
-            selected.
+            selected; or another metric, where again of two equal ones the lower loss.
         patience: How many steps in a row may pass without a better one.
     """
 
     select_by: SelectBy
     patience: int
+
+    @property
+    def metric(self) -> str | None:
+        """The metric that selects, if it is none that every step has."""
+        own = self.select_by != "accuracy" and self.select_by in METRICS
+        return self.select_by if own else None
 
     def is_better(self, new: StepRecord, best: StepRecord | None) -> bool:
         """Whether ``new`` should be kept instead of ``best``."""
@@ -65,6 +75,9 @@ class Patience(NamedTuple):
             return new.val_accuracy > best.val_accuracy
         if self.select_by == "accuracy" and new.val_accuracy != best.val_accuracy:
             return new.val_accuracy > best.val_accuracy
+        if self.metric is not None and new.val_score != best.val_score:
+            assert new.val_score is not None and best.val_score is not None
+            return new.val_score > best.val_score
         return new.val_loss < best.val_loss
 
     def is_over(self, step: int, best: StepRecord | None) -> bool:

@@ -25,6 +25,7 @@ from torch import Tensor
 from gsebo.bilevel import Tree
 from gsebo.distributed.group import Alone, Group
 from gsebo.errors import InvalidInput
+from gsebo.metrics import metric_value
 from gsebo.sparse.numba_compile import kernel_threads, thread_limit
 from gsebo.training.checkpoint import Checkpoint
 from gsebo.training.history import Advance, Patience, Progress, StepRecord, Watcher
@@ -43,6 +44,7 @@ class Evaluation:
     val_accuracy: float
     changed_edges: int | None
     changed_strength: float | None
+    val_score: float | None
     broken: list[str]
 
 
@@ -53,11 +55,14 @@ def evaluate(
     taken: Advance,
     logits: Tensor,
     group: Group | None = None,
+    *,
+    metric: str | None = None,
 ) -> list[Evaluation]:
     """Measure every run of a stack; everything has a leading axis of runs.
 
-    All processes of a group get what the first has measured: who rounds otherwise must
-    not stop at another step.
+    A metric is measured where one selects that is not measured anyway. All processes
+    of a group get what the first has measured: who rounds otherwise must not stop at
+    another step.
     """
     inner = problem.inner_nodes
     stop_logits, stop_labels = logits[:, stop_nodes], problem.labels[stop_nodes]
@@ -69,6 +74,7 @@ def evaluate(
         _accuracy(stop_logits, stop_labels),
         changed,
         strength,
+        _scores(metric, stop_logits, stop_labels),
         _all_finite(logits),
         *(_all_finite(leaf) for leaf in taken.outer.values()),
     ]
@@ -86,6 +92,7 @@ def _evaluation(
     val_accuracy: float,
     changed_edges: float,
     changed_strength: float,
+    val_score: float,
     scores: float,
     *leaves: float,
 ) -> Evaluation:
@@ -102,6 +109,7 @@ def _evaluation(
         val_accuracy,
         None if math.isnan(changed_edges) else int(changed_edges),
         changed_strength if math.isfinite(changed_strength) else None,
+        val_score if math.isfinite(val_score) else None,
         [what for what, holds in finite.items() if not holds],
     )
 
@@ -115,6 +123,17 @@ def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 def _accuracy(logits: Tensor, labels: Tensor) -> Tensor:
     """Share of the nodes whose largest score is at the label, one for each run."""
     return (logits.argmax(-1) == labels).float().mean(-1)
+
+
+def _scores(metric: str | None, logits: Tensor, labels: Tensor) -> Tensor:
+    """A metric over the nodes, one for each run; NaN where none is asked for."""
+    if metric is None:
+        return logits.new_full((len(logits),), math.nan)
+    # In double precision, because rounding makes ties of probabilities near one.
+    probability = logits.double().softmax(-1).cpu().numpy()
+    own = labels.cpu().numpy()
+    values = [metric_value(metric, own, run) for run in probability]
+    return torch.tensor(values, dtype=torch.float64, device=logits.device)
 
 
 def _all_finite(numbers: Tensor) -> Tensor:
@@ -219,7 +238,12 @@ def _train_alone(run: "_Run[Problem]", step: Step[Problem]) -> None:
             train_loss=taken.train_loss.unsqueeze(0),
         )
         (found,) = evaluate(
-            run.problem, run.stop_nodes, alone, logits.unsqueeze(0), run.group
+            run.problem,
+            run.stop_nodes,
+            alone,
+            logits.unsqueeze(0),
+            run.group,
+            metric=run.metric,
         )
         if run.absorb(found, taken.iterate.step, logits):
             progress.keep(taken)
@@ -248,7 +272,9 @@ def _train_together(
         taken = step(stack, together)
         logits = stack.scores(taken.iterate.weights, taken.belongs)
         first = bound[0]
-        founds = evaluate(first.problem, first.stop_nodes, taken, logits)
+        founds = evaluate(
+            first.problem, first.stop_nodes, taken, logits, metric=first.metric
+        )
         for place, (run, found) in enumerate(zip(bound, founds, strict=True)):
             if run.goes_on and run.absorb(found, taken.iterate.step, logits[place]):
                 run.progress.best_weights = stack.take(taken.iterate.weights, place)
@@ -269,6 +295,7 @@ class _Run(Generic[Problem]):
         self.problem = problem
         self.stop_nodes = settings.stop_nodes
         self.group = settings.group
+        self.metric = settings.patience.metric
         self._settings = settings
         self.progress = self._resumed(start) or start
         self._diverged = False
@@ -298,6 +325,7 @@ class _Run(Generic[Problem]):
             changed_edges=found.changed_edges,
             changed_strength=found.changed_strength,
             seconds=self._earlier + time.perf_counter() - self._begun,
+            val_score=found.val_score,
         )
         if found.broken:
             _warn_diverged(record.step, found.broken, progress.best)

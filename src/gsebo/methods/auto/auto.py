@@ -14,7 +14,7 @@ from gsebo.data.preparation import (
 from gsebo.files import Count
 from gsebo.graph.graph import Graph
 from gsebo.methods.amortised import Inoculated
-from gsebo.methods.auto.elimination import Configuration, Elimination
+from gsebo.methods.auto.elimination import Configuration, Elimination, HeldOutScore
 from gsebo.methods.auto.search import (
     PLAIN,
     Planting,
@@ -30,8 +30,9 @@ from gsebo.methods.folds import stratified_folds
 from gsebo.methods.parameters import NumFolds, Steps, Width, plain_parameters
 from gsebo.methods.run import Run
 from gsebo.methods.schedule import EpochClassifier
+from gsebo.metrics import METRICS
 from gsebo.names import own_name
-from gsebo.training.history import SelectBy
+from gsebo.training.history import Patience, SelectBy
 from gsebo.training.outer_step import OuterStepName
 
 
@@ -39,21 +40,26 @@ def _reason(one: Configuration, ended: Elimination, planting: Planting | None) -
     score, best = ended.scores[one], ended.scores[ended.winner]
     if one == ended.winner:
         return _why_first(ended, planting)
-    count = len(score.fold_accuracy)
+    count = len(score.fold_score)
     # Fold by fold, because who was given up has not been tried on all of them.
-    ahead = sum(best.fold_accuracy[:count]) / count - sum(score.fold_accuracy) / count
-    words = f"{100 * ahead:.1f} points behind {ended.winner.method}"
+    ahead = sum(best.fold_score[:count]) / count - sum(score.fold_score) / count
+    words = f"{_amount(best, ahead)} behind {ended.winner.method}"
     if one not in ended.finished:
         folds = "fold" if count == 1 else "folds"
         return f"given up after {count} {folds}, {words}"
-    if score.accuracy == best.accuracy:
-        return f"as accurate as {ended.winner.method}, with a larger loss"
+    if score.score == best.score:
+        equal = "as accurate as" if score.judge is None else "as good as"
+        return f"{equal} {ended.winner.method}, with a larger loss"
     return words
 
 
 def _why_first(ended: Elimination, planting: Planting | None) -> str:
     best = ended.scores[ended.winner]
     words = f"it is right on {best.accuracy:.1%} of {len(best.right)} held-out nodes"
+    if best.judge is not None:
+        metric = METRICS[best.judge.metric]
+        score = f"{metric.title} is {metric.written(best.score)}"
+        words = f"its {score} on {len(best.right)} held-out nodes"
     if planting is not None:
         words += (
             f" with false edges planted at them, because {planting.excess:.0%} of the "
@@ -62,13 +68,32 @@ def _why_first(ended: Elimination, planting: Planting | None) -> str:
     if len(ended.finished) > 1:
         second = ended.finished[1]
         lead, error = best.lead_over(ended.scores[second])
+        spread = f"{100 * error:.1f}" if _in_points(best) else f"{error:.3f}"
         words += (
-            f", {100 * lead:.1f} points more than {second.method} "
-            f"(standard error {100 * error:.1f})"
+            f", {_amount(best, lead)} more than {second.method} "
+            f"(standard error {spread})"
         )
     elif len(ended.scores) > 1:
         words += ", far more than all others"
     return words
+
+
+def _in_points(score: HeldOutScore) -> bool:
+    return score.judge is None or METRICS[score.judge.metric].in_percent
+
+
+def _amount(score: HeldOutScore, difference: float) -> str:
+    """A difference of what decides, in words."""
+    if _in_points(score):
+        return f"{100 * difference:.1f} points"
+    return f"{difference:.3f}"
+
+
+def _by_metric(score: HeldOutScore) -> dict[str, Any]:
+    """What is told of a candidate where another metric than accuracy decides."""
+    if score.judge is None:
+        return {}
+    return {"fold_score": score.fold_score, "score": score.score}
 
 
 def _untried(one: Configuration) -> Tried:
@@ -112,6 +137,10 @@ class Auto(EpochClassifier):
             ``"standard"``; ``"degree"``, ``"identity"``, ``"degree+identity"`` read the
             edges alone.
         num_folds: Into how many parts the labels are dealt.
+        select_by: What candidates are compared by on held-out nodes: ``"accuracy"``,
+            ``"balanced_accuracy"``, ``"f1_macro"``, ``"roc_auc"`` (of two classes) or
+            ``"neg_log_loss"``. With ``"loss"`` the length of a training is chosen by
+            the loss, and a method by accuracy.
         outer_step: How strengths of single edges move, as in :class:`~gsebo.GSEBO`.
 
     Attributes:
@@ -153,7 +182,10 @@ class Auto(EpochClassifier):
         folds = stratified_folds(data, self.num_folds, run.seed)
         planting = self._planting(data, run) if folds else None
         by_loss = self.select_by == "loss"
-        search = Search(shared, data, folds, run, by_loss=by_loss, planting=planting)
+        metric = Patience(self.select_by, self.patience).metric
+        search = Search(
+            shared, data, folds, run, by_loss=by_loss, metric=metric, planting=planting
+        )
         tried = self._without_evidence(data)
         if folds:
             tried = self._choose(data, search, planting)
@@ -221,6 +253,7 @@ class Auto(EpochClassifier):
                 seconds=ended.scores[one].seconds,
                 chosen=one == ended.winner,
                 reason=_reason(one, ended, planting),
+                **_by_metric(ended.scores[one]),
             )
             for one in able
         ]
@@ -273,6 +306,10 @@ class Auto(EpochClassifier):
         self.epochs_ = chosen.epochs
         self.chosen_parameters_: dict[str, Any] = choice.parameters
         self.choice_ = [
-            {**asdict(each), "fold_accuracy": list(each.fold_accuracy)}
+            {
+                **asdict(each),
+                "fold_accuracy": list(each.fold_accuracy),
+                "fold_score": list(each.fold_score),
+            }
             for each in choice.tried
         ]

@@ -2,13 +2,14 @@
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
+from gsebo.data import num_classes
 from gsebo.data.preparation import Preparation, fit_preparation
 from gsebo.errors import InputWarning, InvalidInput
 from gsebo.files import Count, Form, NotNegative, check_tensors
@@ -18,14 +19,17 @@ from gsebo.methods.auto.elimination import (
     Elimination,
     HeldOutCurve,
     HeldOutScore,
+    Judge,
     eliminate,
     evaluated,
+    told,
 )
 from gsebo.methods.base import GraphClassifier
 from gsebo.methods.fitting import Outcome, PreparedGraph
 from gsebo.methods.folds import Fold
 from gsebo.methods.run import Run
 from gsebo.methods.schedule import EpochClassifier
+from gsebo.metrics import require_fitting
 from gsebo.names import own_name
 from gsebo.training import Checkpoint, StepRecord
 from gsebo.training.checkpoint import FORMAT, CheckpointFacts
@@ -44,6 +48,8 @@ _FULL_LENGTH = 1000
 # Held-out nodes that are enough to choose features and a length by, and a method.
 _ENOUGH_FOR_FEATURES = 1000
 _ENOUGH_FOR_METHODS = 2500
+# What the names of tensors of a curve with false edges begin with.
+_PLANTED = "planted_"
 
 
 def candidate_names(text: str) -> list[str]:
@@ -151,6 +157,7 @@ class Search:
         run: Run,
         *,
         by_loss: bool,
+        metric: str | None = None,
         planting: Planting | None = None,
     ) -> None:
         self._parameters = parameters
@@ -158,6 +165,7 @@ class Search:
         self._folds = folds
         self._run = run
         self._by_loss = by_loss
+        self._judge = None if metric is None else _judge(metric, data, folds)
         self._planting = planting
         self._prepared: dict[str, tuple[Preparation, Graph]] = {}
         self._curves: dict[tuple[Configuration, int], HeldOutCurve] = {}
@@ -189,7 +197,7 @@ class Search:
         self, tried: Sequence[Configuration], enough: int = _ENOUGH_FOR_METHODS
     ) -> Elimination:
         """Find the best of some, on as many held-out nodes as are enough."""
-        return eliminate(tried, self._folds, self._curve, enough, self._by_loss)
+        return self._eliminate(tried, self._curve, enough)
 
     def compare_planted(self, tried: Sequence[Configuration]) -> Elimination:
         """The same on held-out nodes that have got false edges."""
@@ -199,7 +207,15 @@ class Search:
             assert found is not None
             return found
 
-        return eliminate(tried, self._folds, curve, _ENOUGH_FOR_METHODS, self._by_loss)
+        return self._eliminate(tried, curve, _ENOUGH_FOR_METHODS)
+
+    def _eliminate(
+        self,
+        tried: Sequence[Configuration],
+        curve: Callable[[Configuration, int], HeldOutCurve],
+        enough: int,
+    ) -> Elimination:
+        return eliminate(tried, self._folds, curve, enough, self._by_loss, self._judge)
 
     def best_evaluation(self, plain: Configuration) -> int:
         """That of a plain network on all folds, however many it was tried on."""
@@ -209,7 +225,8 @@ class Search:
             if seen < _ENOUGH_FOR_FEATURES:
                 curves.append(self._curve(plain, number))
                 seen += len(fold.held_out)
-        return HeldOutScore.of(curves, by_loss=self._by_loss).best
+        score = HeldOutScore.of(curves, by_loss=self._by_loss, judge=self._judge)
+        return score.best
 
     def can_try(self, method: str) -> bool:
         """Whether there are labels left to validate on, for those that need it."""
@@ -236,12 +253,13 @@ class Search:
             num_looks=len(curve.right),
             seconds=curve.seconds,
         )
-        tensors = {"right": curve.right, "loss": curve.loss}
-        if curve.planted is not None:
-            tensors |= {
-                "planted_right": curve.planted.right,
-                "planted_loss": curve.planted.loss,
-            }
+        curves = {"": curve, _PLANTED: curve.planted}
+        tensors: dict[str, Tensor] = {}
+        for prefix, one in curves.items():
+            if one is not None:
+                tensors |= {f"{prefix}right": one.right, f"{prefix}loss": one.loss}
+                if one.told is not None:
+                    tensors[f"{prefix}told"] = one.told
         place.write(tensors, facts)
 
     def _load(self, place: Checkpoint, num_nodes: int) -> HeldOutCurve | None:
@@ -249,17 +267,23 @@ class Search:
         if found is None:
             return None
         tensors, facts = found
-        shape = facts.num_looks, num_nodes
-        forms = {"right": Form(torch.bool, shape), "loss": Form(torch.float32, shape)}
+        looks = {"": facts.num_looks}
         if self._planting is not None:
-            forms["planted_right"] = Form(torch.bool, (1, num_nodes))
-            forms["planted_loss"] = Form(torch.float32, (1, num_nodes))
+            looks[_PLANTED] = 1
+        forms: dict[str, Form] = {}
+        for prefix, count in looks.items():
+            forms[f"{prefix}right"] = Form(torch.bool, (count, num_nodes))
+            forms[f"{prefix}loss"] = Form(torch.float32, (count, num_nodes))
+            if self._judge is not None:
+                forms[f"{prefix}told"] = Form(torch.float64, (count, num_nodes))
         check_tensors(tensors, forms, f"{place.path}")
-        planted = None
-        if self._planting is not None:
-            values = tensors["planted_right"], tensors["planted_loss"]
-            planted = HeldOutCurve(*values, facts.seconds)
-        return HeldOutCurve(tensors["right"], tensors["loss"], facts.seconds, planted)
+
+        def curve(prefix: str, planted: HeldOutCurve | None = None) -> HeldOutCurve:
+            right, loss = tensors[f"{prefix}right"], tensors[f"{prefix}loss"]
+            known = tensors.get(f"{prefix}told")
+            return HeldOutCurve(right, loss, facts.seconds, planted, known)
+
+        return curve("", None if self._planting is None else curve(_PLANTED))
 
     def _train(self, tried: Configuration, fold: Fold, number: int) -> HeldOutCurve:
         begun = time.perf_counter()
@@ -269,8 +293,12 @@ class Search:
         labels = self._data.y.to(self._run.device, torch.int64)[nodes]
         evaluations = []
 
+        def look(log_probability: Tensor) -> tuple[Tensor, ...]:
+            found = evaluated(log_probability, labels)
+            return found if self._judge is None else (*found, told(log_probability))
+
         def watch(record: StepRecord, logits: Tensor) -> bool | None:
-            evaluations.append(evaluated(logits[nodes].log_softmax(-1), labels))
+            evaluations.append(look(logits[nodes].log_softmax(-1)))
             return tell(record, logits)
 
         tell = self._run.watcher or (lambda record, logits: None)
@@ -280,8 +308,7 @@ class Search:
         else:
             shown, alone = fold.for_method(data), self._run.watched_by(tell)
             outcome = train(estimator, shown, alone)
-            evaluations = [evaluated(outcome.probability[nodes].log(), labels)]
-        right, loss = map(torch.stack, zip(*evaluations, strict=True))
+            evaluations = [look(outcome.probability[nodes].log())]
         planted = None
         if self._planting is not None:
             with warnings.catch_warnings():
@@ -289,7 +316,23 @@ class Search:
                 warnings.simplefilter("ignore", InputWarning)
                 graph = self._planting.graph(shown, fold, number)
                 found = outcome.model.probabilities(graph)[nodes]
-            correct, likelihood = evaluated(found.log(), labels)
-            seconds = time.perf_counter() - begun
-            planted = HeldOutCurve(correct[None], likelihood[None], seconds)
-        return HeldOutCurve(right, loss, time.perf_counter() - begun, planted)
+            planted = _curve_of([look(found.log())], time.perf_counter() - begun)
+        return _curve_of(evaluations, time.perf_counter() - begun, planted)
+
+
+def _curve_of(
+    evaluations: Sequence[tuple[Tensor, ...]],
+    seconds: float,
+    planted: HeldOutCurve | None = None,
+) -> HeldOutCurve:
+    right, loss, *known = map(torch.stack, zip(*evaluations, strict=True))
+    return HeldOutCurve(right, loss, seconds, planted, *known)
+
+
+def _judge(metric: str, data: Graph, folds: Sequence[Fold]) -> Judge:
+    """Who decides by a metric, which has to fit the held-out nodes of every fold."""
+    labels = tuple(data.y.cpu()[fold.held_out.cpu()].long() for fold in folds)
+    classes = num_classes(data)
+    for one in labels:
+        require_fitting(metric, one.numpy(), classes)
+    return Judge(metric, classes, labels)

@@ -78,8 +78,8 @@ class LDS(GraphClassifier):
         patience: Episodes without a better one before stopping.
         stop_on: ``"holdout"``: a random half of the validation nodes serves the outer
             loss, the other decides when to stop; ``"val"``: all serve both.
-        select_by: Keep the episode with the best validation ``"loss"`` or
-            ``"accuracy"``, or the ``"last"``.
+        select_by: Keep the episode with the best validation ``"loss"``, ``"accuracy"``
+            or other metric, such as ``"roc_auc"``, or the ``"last"``.
     """
 
     uses_edge_weight: ClassVar[bool] = False

@@ -357,8 +357,8 @@ class MAGNA(EpochClassifier):
         weight_decay: λ of the penalty λ/2 ‖W‖².
         max_epochs: Number of training steps at most.
         patience: Looks without a better one before stopping.
-        select_by: Keep the step with the best validation ``"loss"`` or ``"accuracy"``,
-            or the ``"last"``.
+        select_by: Keep the step with the best validation ``"loss"``, ``"accuracy"`` or
+            other metric, such as ``"roc_auc"``, or the ``"last"``.
         final_lr: Learning rate after ``max_epochs`` steps.
         max_norm: Largest norm of the gradient.
     """

@@ -43,14 +43,14 @@ def over_budgets(evidence: Evidence) -> Drawing | None:
     """One card for each family of attacked graphs, or graph and kind of noise."""
     figure = Drawing(
         evidence.recipe.name,
-        "Test accuracy in percent. Points are means over seeds, bars one standard "
-        "deviation; methods are moved apart a little along the axis, whose places are "
-        "evenly spaced.",
+        f"Test {evidence.measured('{0.title} {0.unit}')}. "
+        "Points are means over seeds, bars one standard deviation; methods are moved "
+        "apart a little along the axis, whose places are evenly spaced.",
     )
     lines = _lines(evidence.results)
     for number, line in enumerate(lines.values()):
         figure.add_line(str(number), line.label, line.style, line.method)
-    figure.add_group("Test accuracy", columns=2)
+    figure.add_group(f"Test {evidence.measured()}", columns=2)
     for number, budgets in enumerate(_budgets(evidence.results)):
         if panel := _panel(evidence, budgets, lines, number):
             figure.add_card(budgets.title, panel)
@@ -127,7 +127,7 @@ def _panel(
         over_levels(axes, drawn, budgets.words, budgets.label)
 
     title = (
-        f"Test accuracy of {'; '.join(line.label for line in found)} on "
+        f"Test {evidence.measured()} of {'; '.join(one.label for one in found)} on "
         f"{budgets.title} against {budgets.against}"
     )
     svg = draw_svg(
@@ -137,4 +137,4 @@ def _panel(
         tuple(dict.fromkeys(line.method for line in found)),
         datasets=tuple(dict.fromkeys(dataset for dataset, _ in budgets.places)),
     )
-    return Panel(svg, tags, "test accuracy, %")
+    return Panel(svg, tags, f"test {evidence.measured('{0.axis}')}")

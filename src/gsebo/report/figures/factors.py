@@ -20,9 +20,10 @@ def factors(evidence: Evidence) -> Drawing | None:
     """One card for each parameter, one panel in it for each dataset."""
     figure = Drawing(
         evidence.recipe.name,
-        "Test accuracy in percent. Points are means over seeds, bars one standard "
-        "deviation; the line across is vanilla. The places along the axis are evenly "
-        "spaced, and each panel has its own vertical axis.",
+        f"Test {evidence.measured('{0.title} {0.unit}')}. "
+        "Points are means over seeds, bars one standard deviation; the line across is "
+        "vanilla. The places along the axis are evenly spaced, and each panel has its "
+        "own vertical axis.",
     )
     figure.add_methods(dict.fromkeys(cell.method for cell in evidence.results))
     figure.add_group("")
@@ -91,6 +92,7 @@ def _panel(evidence: Evidence, name: str, factor: str, here: FactorValues) -> Pa
             points(axes, at, line, method_style(method), joined=numbers)
         ticks(axes, words)
 
-    title = f"Test accuracy against {factor}, {place_title(rows[0], dataset)}"
+    measured = evidence.metric(dataset).title
+    title = f"Test {measured} against {factor}, {place_title(rows[0], dataset)}"
     svg = draw_svg(name, title, paint, height=130, margins={"bottom": 22})
     return Panel(svg, Tags(methods, tuple(rows), (dataset,)), dataset_title(dataset))

@@ -44,7 +44,7 @@ def robustness(evidence: Evidence) -> Drawing | None:
     )
     figure.add_methods(plan.methods)
     figure.add_line("paper", "paper's gain", PAPER)
-    figure.add_group("Test accuracy")
+    figure.add_group(f"Test {evidence.measured()}")
     lines = {cell: _line(cell.method) for cell in evidence.results}
     noise = (INTER_CLASS, plan.false_edges)
     for dataset, row in product(plan.datasets, plan.rows):
@@ -76,9 +76,10 @@ def robustness_extended(evidence: Evidence) -> Drawing | None:
     plan = outline(evidence.recipe)
     figure = Drawing(
         evidence.recipe.name,
-        "Test accuracy in percent. Points are means over seeds, bars one standard "
-        "deviation; methods are moved apart a little along the axis, whose places are "
-        "evenly spaced. 0 is the same graph in all panels.",
+        f"Test {evidence.measured('{0.title} {0.unit}')}. "
+        "Points are means over seeds, bars one standard deviation; methods are moved "
+        "apart a little along the axis, whose places are evenly spaced. 0 is the same "
+        "graph in all panels.",
     )
     setting: dict[tuple[str, str, str], str] = {}
     lines = {
@@ -132,14 +133,16 @@ def _panel(
         words = f"{NOISE_KINDS[kind].words}{unit}"
         over_levels(axes, drawn, list(map(short_count, levels)), words)
 
+    metric = evidence.metric(dataset)
     title = (
-        f"Test accuracy of {joint.join(label for label, *_ in found)} with "
+        f"Test {metric.title} of {joint.join(label for label, *_ in found)} with "
         f"{place_title(rows[0], dataset, ' on ')} against {measured_by(kind)}"
     )
     name = "-".join(filter(None, (evidence.recipe.name, prefix, rows[0], dataset)))
     methods = tuple(dict.fromkeys(method for *_, method in found))
     tags = Tags(methods, rows[:1], (dataset,))
-    return Panel(draw_svg(name, title, paint, height=230), tags, "test accuracy, %")
+    svg = draw_svg(name, title, paint, height=230)
+    return Panel(svg, tags, f"test {metric.axis}")
 
 
 def _gain_panel(

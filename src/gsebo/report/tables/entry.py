@@ -7,6 +7,7 @@ from statistics import mean
 from gsebo.errors import InvalidInput
 from gsebo.experiments import Candidate, Cell
 from gsebo.experiments.plan import block_trials, places
+from gsebo.metrics import METRICS
 from gsebo.report.evidence import Evidence, Summary
 from gsebo.report.names import published_figure
 from gsebo.report.tables.significance import (
@@ -19,7 +20,7 @@ from gsebo.report.tables.significance import (
 
 @dataclass(frozen=True)
 class Entry:
-    """The figures of one cell: means over its fits, accuracies in percent."""
+    """The figures of one cell: means over its fits, scores times 100."""
 
     cell: Cell
     # Those that were fitted, mostly one.
@@ -37,6 +38,7 @@ class Entry:
     seconds: float | None
     # The largest of all fits.
     peak_memory_bytes: int | None
+    metric: str = "accuracy"  # What ours and vanilla are.
 
     @property
     def difference(self) -> float | None:
@@ -47,8 +49,10 @@ class Entry:
 
     @property
     def gain(self) -> float | None:
-        """By how many percent it is more accurate than vanilla."""
+        """By how many percent of vanilla's score it is better, if that is a share."""
         if self.ours is None or self.vanilla is None or self.vanilla.mean == 0:
+            return None
+        if not METRICS[self.metric].in_percent:
             return None
         return 100 * (self.ours.mean / self.vanilla.mean - 1)
 
@@ -58,30 +62,35 @@ def entries(evidence: Evidence) -> dict[Cell, Entry]:
     trials = evidence.plan.cells()
     cells = list(dict.fromkeys(_cells(evidence)))
     tested = compare_cells(
-        {cell: evidence.accuracies(cell) for cell in cells}, _controls(evidence, cells)
+        {cell: evidence.scores(cell) for cell in cells}, _controls(evidence, cells)
     )
     found: dict[Cell, Entry] = {}
     for cell in cells:
         results = evidence.results.get(cell, {}).values()
+        scores, metric = evidence.scores(cell), evidence.recipe.metric_of(cell.dataset)
         others: dict[int, float] = {}
         if cell.method != REFERENCE and not evidence.recipe.is_search:
             # Vanilla in the same place, with the same setting if there is one.
             same = replace(cell, method=REFERENCE)
-            others = evidence.accuracies(same if same in trials else _plain(same))
+            others = evidence.scores(same if same in trials else _plain(same))
         place = (cell.row, cell.method, cell.dataset)
-        printed = published_figure(evidence.recipe.name, *place)
+        printed = None
+        if metric == "accuracy":
+            # Nothing else is published.
+            printed = published_figure(evidence.recipe.name, *place)
         peaks = (one.peak_memory_bytes for one in results)
         found[cell] = Entry(
             cell,
             tuple(dict.fromkeys(trial.backbone for trial in trials.get(cell, ()))),
             paper=None if cell.noise else printed,
-            ours=evidence.summary(cell),
+            ours=Summary.of(scores),
             vanilla=Summary.of(others),
             comparison=tested.get(cell, Comparison()),
             val_accuracy=_mean((one.val_accuracy for one in results), 100),
             best_step=_mean(one.best_step for one in results),
             seconds=_mean(one.seconds for one in results),
             peak_memory_bytes=max((b for b in peaks if b is not None), default=None),
+            metric=metric,
         )
     return found
 

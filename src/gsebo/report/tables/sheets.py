@@ -7,8 +7,9 @@ from dataclasses import replace
 from gsebo.data import DATASETS, NoiseSpec, level_in_words
 from gsebo.data.noise.registry import INTER_CLASS
 from gsebo.errors import InvalidInput
-from gsebo.experiments import Cell, TrialBlock
+from gsebo.experiments import Cell, ExperimentRecipe, TrialBlock
 from gsebo.experiments.plan import ScoredCandidate, places, setting_in_words
+from gsebo.metrics import METRICS
 from gsebo.report.evidence import (
     Evidence,
     PooledEdges,
@@ -41,6 +42,7 @@ from gsebo.report.tables.table import (
 )
 
 _BESIDE = ("paper", "ours", "difference")
+_SCORING_NODES = "the half of the validation nodes that scores candidates"
 
 
 def accuracy_sheet(evidence: Evidence, *, brackets: bool = False) -> Sheet:
@@ -88,7 +90,7 @@ def accuracy_sheet(evidence: Evidence, *, brackets: bool = False) -> Sheet:
             "over_places": [one.record() for one in over_places],
         },
         kind="cells",
-        records=tuple(_record(recipe.name, entry) for entry in found.values()),
+        records=tuple(_record(recipe, entry) for entry in found.values()),
     )
 
 
@@ -112,7 +114,8 @@ def _accuracy_tables(
         if clean:
             tables.append(_table("Graphs as they are", clean, seeds, brackets))
         return tables
-    for family in dict.fromkeys(DATASETS[cell.dataset].family for cell in found):
+    families = dict.fromkeys(DATASETS[cell.dataset].family for cell in found)
+    for family in families:
         part = {c: e for c, e in found.items() if DATASETS[c.dataset].family == family}
         tables.append(_table(family, part, seeds, brackets))
     return tables
@@ -163,7 +166,15 @@ def _table(
         line[column] = [paper, ours, _signed(entry.difference)] if beside else [ours]
     groups = {column: ColumnGroup(word, headings) for column, word in titles.items()}
     labels = ("network", "method", "setting")
-    return lay_out(title, labels, groups, lines.items())
+    return lay_out(_caption(title, found.values()), labels, groups, lines.items())
+
+
+def _caption(title: str, found: Iterable[Entry]) -> str:
+    """A title that says what is shown, where that is not accuracy."""
+    metrics = {entry.cell.dataset: entry.metric for entry in found}
+    if set(metrics.values()) == {"accuracy"}:
+        return title
+    return ": ".join(filter(None, (title, f"Test {_measured(metrics)}")))
 
 
 def _ours(entry: Entry, seeds: int, best: str | None, brackets: bool) -> Content:
@@ -192,7 +203,9 @@ def _gain_table(dataset: str, found: Iterable[Entry]) -> Table | None:
     beside GSEBO.
     """
     gains: dict[tuple[str, str], dict[int, float]] = {}
+    metric = "accuracy"
     for one in found:
+        metric = one.metric
         cell, level, gain = one.cell, one.cell.noise, one.gain
         if cell.method == "gsebo" and gain is not None and isinstance(level, int):
             gains.setdefault((cell.row, cell.setting), {})[level] = gain
@@ -204,12 +217,14 @@ def _gain_table(dataset: str, found: Iterable[Entry]) -> Table | None:
         printed = (dataset, level) == gain_place()
         groups[level] = ColumnGroup(str(level), _BESIDE if printed else ("",))
         for (network, setting), line in gains.items():
-            paper, ours = published_gain(network), line.get(level)
+            paper = published_gain(network) if metric == "accuracy" else None
+            ours = line.get(level)
             difference = None if paper is None or ours is None else ours - paper
             shown = (paper, ours, difference) if printed else (ours,)
             contents = [_signed(figure) for figure in shown]
             lines.setdefault((network, setting), {})[level] = contents
-    title = "Gain of GSEBO over vanilla, in percent of vanilla's accuracy"
+    measured = METRICS[metric].title
+    title = f"Gain of GSEBO over vanilla, in percent of vanilla's {measured}"
     labels = ("network", "setting")
     return lay_out(title, labels, groups, lines.items(), dataset=dataset)
 
@@ -301,26 +316,63 @@ def curve_table(evidence: Evidence) -> Table | None:
 def _notes(
     evidence: Evidence, found: Iterable[Entry], seeds: int, brackets: bool
 ) -> tuple[str, ...]:
-    what = "Test accuracy"
-    if evidence.recipe.is_search:
-        what = "Accuracy on the half of the validation nodes that scores candidates"
     shown = list(found)
+    metrics = {entry.cell.dataset: entry.metric for entry in shown}
+    what = f"Test {_measured(metrics)}"
+    if evidence.recipe.is_search:
+        what = _capital(_measured(metrics, f" on {_SCORING_NODES}"))
     paper = "; the difference is ours less the paper's"
     if brackets:
         source = published_source(evidence.recipe.name)
         paper = f", in brackets the mean of {source}"
     if not any(entry.paper for entry in shown):
         paper = ""
-    first = f"{what} in percent: mean ± standard deviation over {seeds} seeds{paper}."
-    return (first, *mark_notes(shown, evidence.recipe.control))
+    first = f"{what}: mean ± standard deviation over {seeds} seeds{paper}."
+    return (first, *_lacking(evidence), *mark_notes(shown, evidence.recipe.control))
 
 
-def _record(recipe: str, entry: Entry) -> dict[str, object]:
+def _lacking(evidence: Evidence) -> Iterator[str]:
+    """What was stored without the metric that is shown, in a sentence for each."""
+    found: dict[str, list[str]] = {}
+    for dataset, number in evidence.unscored().items():
+        words = (
+            f"{number} trial{'' if number == 1 else 's'} of {dataset_title(dataset)}"
+        )
+        found.setdefault(evidence.metric(dataset).title, []).append(words)
+    for title, parts in found.items():
+        yield f"-: stored without {title} were {', '.join(parts)}."
+
+
+def _measured(metrics: Mapping[str, str], where: str = "") -> str:
+    """What is shown, by the metrics of datasets.
+
+    >>> _measured({"cora": "accuracy", "texas": "accuracy"})
+    'accuracy in percent'
+    >>> _measured({"cora": "accuracy", "texas": "f1_macro"}, " of test nodes")
+    'accuracy of test nodes in percent, of Texas macro F1 in percent'
+    """
+    first, *others = dict.fromkeys(metrics.values())
+    words = f"{METRICS[first].title}{where} {METRICS[first].unit}"
+    for other in others:
+        names = [dataset_title(name) for name in metrics if metrics[name] == other]
+        metric = METRICS[other]
+        words += f", of {', '.join(names)} {metric.title} {metric.unit}"
+    return words
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _record(recipe: ExperimentRecipe, entry: Entry) -> dict[str, object]:
     cell, paper, ours = entry.cell, entry.paper, entry.ours
     tested = entry.comparison
     control = tested.control
+    # Where nothing else is said all are accuracies.
+    says = recipe.metrics or recipe.metric != "accuracy"
     return {
-        "recipe": recipe,
+        "recipe": recipe.name,
+        **({"metric": entry.metric} if says else {}),
         "method": cell.method,
         "row": cell.row,
         "network": "/".join(entry.networks) or None,
@@ -347,13 +399,6 @@ def _record(recipe: str, entry: Entry) -> dict[str, object]:
     }
 
 
-_CHOICE_NOTES = (
-    "Accuracy in percent on the half of the validation nodes that scores candidates: "
-    "mean over the seeds of the search.",
-    "Not listed: where there was one candidate only.",
-)
-
-
 def choices_sheet(evidence: Evidence) -> Sheet:
     """Lay out what was taken for each cell of a recipe, and what came next."""
     recipe = evidence.recipe
@@ -364,8 +409,11 @@ def choices_sheet(evidence: Evidence) -> Sheet:
             f"choices of the recipe {recipe.name!r} asked for; it leaves none to a "
             "search."
         )
+    metrics = {cell.dataset: recipe.metric_of(cell.dataset) for _, cell, _ in chosen}
+    only = next(iter(metrics.values())) if len(set(metrics.values())) == 1 else None
+    heading = METRICS[only].title if only else "score"
     groups = {
-        rank: ColumnGroup(title, ("parameters", "accuracy"))
+        rank: ColumnGroup(title, ("parameters", heading))
         for rank, title in enumerate(("taken", "runner-up"))
     }
     lines = []
@@ -378,10 +426,16 @@ def choices_sheet(evidence: Evidence) -> Sheet:
         title=f"{recipe.title}: what was chosen",
         about="",
         tables=(table,),
-        notes=_CHOICE_NOTES,
+        notes=(
+            f"{_capital(_measured(metrics))} on {_SCORING_NODES}: mean over the seeds "
+            "of the search.",
+            "Not listed: where there was one candidate only.",
+        ),
         facts={"recipe": recipe.name, "missing": evidence.missing},
         kind="choices",
-        records=tuple(_choice_record(recipe.name, *one) for one in chosen),
+        records=tuple(
+            _choice_record(recipe.name, only or "score", *one) for one in chosen
+        ),
     )
 
 
@@ -418,7 +472,11 @@ def _described(
 
 
 def _choice_record(
-    recipe: str, block: TrialBlock, cell: Cell, ranking: list[ScoredCandidate]
+    recipe: str,
+    metric: str,
+    block: TrialBlock,
+    cell: Cell,
+    ranking: list[ScoredCandidate],
 ) -> dict[str, object]:
     record: dict[str, object] = {
         "recipe": recipe,
@@ -435,6 +493,6 @@ def _choice_record(
             tried = ranking[rank]
             network, parameters = tried.candidate.backbone, tried.candidate.parameters
             values = (network, json.dumps(parameters), 100 * tried.score, tried.seeds)
-        names = ("network", "parameters", "accuracy", "seeds")
+        names = ("network", "parameters", metric, "seeds")
         record |= {f"{name}_{k}": v for k, v in zip(names, values, strict=True)}
     return record
