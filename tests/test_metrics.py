@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import (
     accuracy_score,
@@ -61,11 +61,13 @@ def by_scikit_learn(name: str, labels: np.ndarray, probability: np.ndarray) -> f
 
 
 @pytest.mark.parametrize("name", [one for one in METRICS if one != "roc_auc"])
+@settings(max_examples=40)
 @given(case=cases())
 def test_they_are_those_of_scikit_learn(name: str, case: Case) -> None:
     assert np.isclose(metric_value(name, *case), by_scikit_learn(name, *case))
 
 
+@settings(max_examples=40)
 @given(case=cases(most_classes=2))
 def test_so_is_the_area_under_the_curve(case: Case) -> None:
     labels, probability = case
@@ -77,6 +79,7 @@ def test_so_is_the_area_under_the_curve(case: Case) -> None:
         assert np.isclose(ours, by_scikit_learn("roc_auc", labels, probability))
 
 
+@settings(max_examples=40)
 @given(case=cases(), cuts=st.lists(st.integers(0, 30), max_size=3))
 def test_pieces_make_the_whole(case: Case, cuts: list[int]) -> None:
     labels, probability = case
@@ -91,6 +94,7 @@ def test_pieces_make_the_whole(case: Case, cuts: list[int]) -> None:
             assert metric_value(name, labels, probability) == value
 
 
+@settings(max_examples=40)
 @given(case=cases())
 def test_a_better_prediction_has_more_of_everything(case: Case) -> None:
     labels, probability = case

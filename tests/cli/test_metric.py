@@ -86,9 +86,12 @@ def test_an_automatic_fit_chooses_by_it(command: Command, graph_file: Path) -> N
     found = command(*words, *EPOCHS, "--metric", "f1-macro", "--json")
     content = json.loads(found.stdout)
     assert content["parameters"]["select_by"] == "f1_macro"
-    scores = [one["score"] for one in content["choice"]["tried"]]
-    assert None not in scores
-    assert "macro F1" in command(*words, *EPOCHS, "--metric", "f1_macro").stdout
+    tried = content["choice"]["tried"]
+    assert None not in [one["score"] for one in tried]
+    chosen = next(one for one in tried if one["chosen"])
+    assert "macro F1" in chosen["reason"]
+    shown = command(*words, *EPOCHS, "--metric", "f1-macro").stdout.splitlines()
+    assert shown[1].split()[-3:] == ["macro", "F1", "seconds"]
     # Whoever says both means both.
     own = command(
         *words, *EPOCHS, "--metric", "f1_macro", "--set", "select_by=loss", "--json"
