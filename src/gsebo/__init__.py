@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gsebo.graph import Graph as Graph
     from gsebo.methods import BGCN as BGCN
     from gsebo.methods import GCNSVD as GCNSVD
+    from gsebo.methods import GRCN as GRCN
     from gsebo.methods import GSEBO as GSEBO
     from gsebo.methods import IDGL as IDGL
     from gsebo.methods import LDS as LDS

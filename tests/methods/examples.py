@@ -47,6 +47,7 @@ QUICK_OF: dict[str, dict[str, Any]] = {
         "posterior_temperature": 0.5,
     },
     "idgl": {"max_iterations": 2},
+    "grcn": {"num_neighbors": 5},
     "ptdnet": {"passes": 2, "power_iterations": 2, "structure_lr": 0.1},
     "bgcn": {
         "warmup_epochs": 5,

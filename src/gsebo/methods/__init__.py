@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gsebo.methods.baselines.dropedge import DropEdge as DropEdge
     from gsebo.methods.baselines.gaug_m import GAugM as GAugM
     from gsebo.methods.baselines.gaug_o import GAugO as GAugO
+    from gsebo.methods.baselines.grcn import GRCN as GRCN
     from gsebo.methods.baselines.idgl import IDGL as IDGL
     from gsebo.methods.baselines.lds import LDS as LDS
     from gsebo.methods.baselines.magna import MAGNA as MAGNA

@@ -238,6 +238,15 @@ METHODS: dict[str, MethodInfo] = {
         dense=True,
         backbones=("gcn",),
     ),
+    "grcn": MethodInfo(
+        "gsebo.methods.baselines.grcn:GRCN",
+        "nodes with similar embeddings joined beside the given edges, end to end",
+        "Graph-Revised Convolutional Network",
+        cost="O(edges + neighbors x nodes) memory, beside nodes x features; "
+        "O(features x nodes^2) time per step in small blocks",
+        dense=True,
+        backbones=("gcn",),
+    ),
     "lds": MethodInfo(
         "gsebo.methods.baselines.lds:LDS",
         "edge probabilities by the hypergradient of validation loss",

@@ -108,6 +108,7 @@ _METHODS = {
     "bgcn": "BGCN",
     "vgcn": "VGCN",
     "idgl": "IDGL",
+    "grcn": "GRCN",
     "lds": "LDS",
     "prognn": "Pro-GNN",
     "gcn_jaccard": "GCN-Jaccard",
