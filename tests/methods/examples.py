@@ -48,6 +48,12 @@ QUICK_OF: dict[str, dict[str, Any]] = {
     },
     "idgl": {"max_iterations": 2},
     "grcn": {"num_neighbors": 5},
+    "sublime": {
+        "num_neighbors": 4,
+        "contrast_epochs": 3,
+        "contrast_hidden": 6,
+        "contrast_channels": 5,
+    },
     "ptdnet": {"passes": 2, "power_iterations": 2, "structure_lr": 0.1},
     "bgcn": {
         "warmup_epochs": 5,
@@ -77,6 +83,11 @@ _CALM: dict[str, dict[str, Any] | None] = {
     "auto": None,  # It holds out labels by the number of each node.
     "vgcn": None,  # Every pair of nodes has noise of its own.
     "idgl": {"graph_dropout": 0.0, "embedding_dropout": 0.0},
+    "sublime": {
+        "contrast_dropout": 0.0,
+        "contrast_edge_dropout": 0.0,
+        "edge_dropout": 0.0,
+    },
     "bgcn": None,  # It trains on graphs that are drawn.
     "dropedge": {"drop_rate": 0.0},
     "gaug_m": {"predictor": "gae"},

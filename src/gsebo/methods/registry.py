@@ -247,6 +247,15 @@ METHODS: dict[str, MethodInfo] = {
         dense=True,
         backbones=("gcn",),
     ),
+    "sublime": MethodInfo(
+        "gsebo.methods.baselines.sublime:SUBLIME",
+        "a neighbor graph by contrast with the given one, without labels, then a GCN",
+        "Towards Unsupervised Deep Graph Structure Learning",
+        cost="O(edges + neighbors x nodes) memory, O(nodes^2) time per step in blocks; "
+        "4000 steps",
+        dense=True,
+        backbones=("gcn",),
+    ),
     "lds": MethodInfo(
         "gsebo.methods.baselines.lds:LDS",
         "edge probabilities by the hypergradient of validation loss",

@@ -109,6 +109,7 @@ _METHODS = {
     "vgcn": "VGCN",
     "idgl": "IDGL",
     "grcn": "GRCN",
+    "sublime": "SUBLIME",
     "lds": "LDS",
     "prognn": "Pro-GNN",
     "gcn_jaccard": "GCN-Jaccard",

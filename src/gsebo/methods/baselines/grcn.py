@@ -14,7 +14,7 @@ entry.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, cast, final
+from typing import ClassVar, Literal, final
 
 import torch
 from torch import Tensor
@@ -29,9 +29,10 @@ from gsebo.methods.baselines.shared import (
     EntrySum,
     JointBaseline,
     LastOf,
+    with_itself,
     without_zeros,
 )
-from gsebo.methods.parameters import Rate, SideWidth, Steps, Width
+from gsebo.methods.parameters import FeaturesName, Rate, SideWidth, Steps, Width
 from gsebo.sparse import Noise, Pattern, sddmm, spmm, uniform
 from gsebo.sparse.operators import unit_rows
 from gsebo.structure.candidates import nearest_neighbors
@@ -72,6 +73,7 @@ class GRCN(JointBaseline):
     supported_backbones: ClassVar[tuple[str, ...]] = ("gcn",)
 
     hidden_channels: Width = 32
+    features: FeaturesName = "largest"
     inner_lr: Rate = 5e-3
     weight_decay: Rate = 5e-3
     max_epochs: Steps = 300
@@ -108,8 +110,7 @@ class RevisedGraph:
 
     def __init__(self, given: Pattern, taken: Tensor) -> None:
         size = given.num_rows
-        itself = torch.arange(size, device=taken.device).expand(2, -1)
-        column, row = torch.cat([taken, itself], dim=1)
+        row, column = with_itself(taken, size)
         self._taken = Pattern.from_positions(row, column, size)
         entries = given.row_of_entry, given.column_of_entry
         self._sum = EntrySum(size, entries, (row, column), (column, row))
@@ -166,7 +167,7 @@ class GRCNProblem(BaselineProblem[GRCN]):
         """Z, ``[nodes, channels]``."""
         hidden = torch.tanh(weighed(self._propagated, outer[_FIRST]))
         found = spmm(*self.given, weighed(hidden, outer[_SECOND]))
-        return cast(Tensor, unit_rows(found)) if self.method.normalize else found
+        return unit_rows(found) if self.method.normalize else found
 
     def revised(self, outer: Tree) -> Propagation:
         """The graph of the classifier in its vanilla propagation, differentiable."""

@@ -160,6 +160,16 @@ class EntrySum:
         return total.index_add(0, self._place, given)
 
 
+def with_itself(taken: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Entries, rows and columns, of nodes that take others and themselves.
+
+    ``taken`` has the others and those who take them, ``[2, pairs]``; loops come last.
+    """
+    nodes = torch.arange(size, device=taken.device)
+    column, row = torch.cat([taken, nodes.expand(2, -1)], dim=1)
+    return row, column
+
+
 def without_zeros(graph: Propagation) -> Propagation:
     """The same without edges that count for nothing; self-loops stay."""
     pattern, strengths = graph
