@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gsebo.methods import LDS as LDS
     from gsebo.methods import MAGNA as MAGNA
     from gsebo.methods import RGCN as RGCN
+    from gsebo.methods import SLAPS as SLAPS
     from gsebo.methods import SUBLIME as SUBLIME
     from gsebo.methods import VGCN as VGCN
     from gsebo.methods import AdaEdge as AdaEdge

@@ -48,6 +48,7 @@ QUICK_OF: dict[str, dict[str, Any]] = {
     },
     "idgl": {"max_iterations": 2},
     "grcn": {"num_neighbors": 5},
+    "slaps": {"num_neighbors": 4, "restoring_epochs": 3, "restoring_hidden": 6},
     "sublime": {
         "num_neighbors": 4,
         "contrast_epochs": 3,
@@ -83,6 +84,7 @@ _CALM: dict[str, dict[str, Any] | None] = {
     "auto": None,  # It holds out labels by the number of each node.
     "vgcn": None,  # Every pair of nodes has noise of its own.
     "idgl": {"graph_dropout": 0.0, "embedding_dropout": 0.0},
+    "slaps": None,  # What is masked is drawn by the number of each node.
     "sublime": {
         "contrast_dropout": 0.0,
         "contrast_edge_dropout": 0.0,
@@ -111,7 +113,7 @@ _CALM: dict[str, dict[str, Any] | None] = {
 }
 
 # Those for which both directions of an edge are one thing, or nothing.
-UNDIRECTED = {"lds", "mlp", "prognn", "vgcn"}
+UNDIRECTED = {"lds", "mlp", "prognn", "slaps", "vgcn"}
 
 CALM_NAMES = [name for name in NAMES if _CALM.get(name, {}) is not None]
 

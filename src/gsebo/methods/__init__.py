@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gsebo.methods.baselines.neuralsparse import NeuralSparse as NeuralSparse
     from gsebo.methods.baselines.prognn import ProGNN as ProGNN
     from gsebo.methods.baselines.ptdnet import PTDNet as PTDNet
+    from gsebo.methods.baselines.slaps import SLAPS as SLAPS
     from gsebo.methods.baselines.sublime import SUBLIME as SUBLIME
     from gsebo.methods.baselines.vgcn import VGCN as VGCN
     from gsebo.methods.check import check_hypergradient as check_hypergradient

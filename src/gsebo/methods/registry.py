@@ -256,6 +256,15 @@ METHODS: dict[str, MethodInfo] = {
         dense=True,
         backbones=("gcn",),
     ),
+    "slaps": MethodInfo(
+        "gsebo.methods.baselines.slaps:SLAPS",
+        "a graph of the features alone, which also has to restore masked ones",
+        "SLAPS: Self-Supervision Improves Structure Learning for Graph Neural Networks",
+        cost="O(neighbors x nodes + features^2) memory, beside nodes x features; "
+        "O(features x nodes^2) time per step in small blocks",
+        dense=True,
+        backbones=("gcn",),
+    ),
     "lds": MethodInfo(
         "gsebo.methods.baselines.lds:LDS",
         "edge probabilities by the hypergradient of validation loss",

@@ -110,6 +110,7 @@ _METHODS = {
     "idgl": "IDGL",
     "grcn": "GRCN",
     "sublime": "SUBLIME",
+    "slaps": "SLAPS",
     "lds": "LDS",
     "prognn": "Pro-GNN",
     "gcn_jaccard": "GCN-Jaccard",

@@ -26,7 +26,6 @@ from torch.utils.checkpoint import checkpoint
 from gsebo.bilevel import Tree, make_optimizer
 from gsebo.files import Count, Share
 from gsebo.graph import Propagation
-from gsebo.memory import require_memory
 from gsebo.methods.baselines.pairs import row_blocks
 from gsebo.methods.baselines.shared import (
     BaselineProblem,
@@ -38,7 +37,7 @@ from gsebo.methods.baselines.shared import (
     weights_of,
     without_zeros,
 )
-from gsebo.methods.baselines.slaps import Activation, GraphGenerator
+from gsebo.methods.baselines.slaps import Activation, GraphGenerator, room_for
 from gsebo.methods.parameters import (
     FeaturesName,
     Positive,
@@ -62,10 +61,6 @@ _MASK_SITE, _EDGE_SITE, _ENCODER_SITE = 1000, 1001, 1002
 _VIEWS = 2
 # Similarities that are held at once.
 _BLOCK = 1 << 24
-# Matrices of the size of an embedding that a generator holds in a step.
-_EMBEDDINGS = 8
-# Two dense layers, what Adam remembers of them, their gradients, and new ones.
-_LAYERS = 12
 Learner = Literal["fp", "mlp", "mlp_d", "gnn"]
 
 
@@ -283,16 +278,8 @@ class SUBLIMEProblem(BaselineProblem[SUBLIME]):
         kind, on = method.learner, None
         if kind == "gnn":
             kind, on = "mlp", self.given
-        if kind != "fp":
-            nodes, channels = task.features.shape
-            layers = _LAYERS * channels**2 if kind == "mlp" else 0
-            require_memory(
-                (_EMBEDDINGS * nodes * channels + layers) * task.dtype.itemsize,
-                task.device,
-                what=f"learner={method.learner!r} on {nodes} nodes with {channels} "
-                "features",
-                instead="learner='fp'",
-            )
+        words = f"learner={method.learner!r}"
+        room_for(task.features, kind, words, instead="learner='fp'")
         self.generator = GraphGenerator(
             task.features, kind, method.num_neighbors, method.activation, on
         )
