@@ -60,6 +60,8 @@ from gsebo.training.history import SelectBy
 
 GeneratorKind = Literal["fp", "mlp", "mlp_d"]
 _SCORE = "score"
+# The score of an edge that begins with next to no weight.
+_HARDLY = -6.0
 _ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 Activation = Literal["relu", "tanh"]
 # Places that draw: what is masked, edges of both networks, a layer, weights.
@@ -155,6 +157,8 @@ class GraphGenerator:
         num_neighbors: k.
         activation: Between two layers.
         on: A graph over which both layers propagate; without, none does.
+        also: Sources and targets ``[2, edges]`` that ``"fp"`` may join beside the
+            nearest, hardly at the start.
     """
 
     def __init__(
@@ -164,6 +168,7 @@ class GraphGenerator:
         num_neighbors: int,
         activation: Activation,
         on: Propagation | None = None,
+        also: Tensor | None = None,
     ) -> None:
         self._kind, self._num_neighbors, self._on = kind, num_neighbors, on
         self._activation = _ACTIVATIONS[activation]
@@ -171,7 +176,11 @@ class GraphGenerator:
         self._like = torch.zeros((), dtype=features.dtype, device=features.device)
         if kind == "fp":
             taken = nearest_neighbors(features, num_neighbors)
-            self._nearest = TakenPairs(taken, self._size)
+            others = taken[:, :0] if also is None else self._others(taken, also)
+            pairs = TakenPairs(torch.cat([taken, others], dim=1), self._size)
+            self._start = self._like.new_zeros(pairs.entries.num_entries)
+            self._start[taken.shape[1] : taken.shape[1] + others.shape[1]] = _HARDLY
+            self._nearest = pairs
             return
         self._features = features
         if kind == "mlp_d" or on is not None:
@@ -180,7 +189,7 @@ class GraphGenerator:
     def initial(self) -> Tree:
         """Parameters with which the graph is that of the nearest by features."""
         if self._kind == "fp":
-            return {_SCORE: self._like.new_zeros(self._nearest.entries.num_entries)}
+            return {_SCORE: self._start.clone()}
         one, zero = self._like.new_ones, self._like.new_zeros
         if self._kind == "mlp_d":
             return {f"weight{layer}": one(self._channels) for layer in range(2)}
@@ -205,6 +214,11 @@ class GraphGenerator:
             return pairs.symmetric(elu(parameters[_SCORE]) + 1)
         unit = unit_rows(self._embedding(parameters))
         return pairs.symmetric(sddmm(pairs.entries, unit, unit).relu())
+
+    def _others(self, taken: Tensor, also: Tensor) -> Tensor:
+        """Those of the edges ``also`` that are not taken anyway."""
+        known, new = (edges[1] * self._size + edges[0] for edges in (taken, also))
+        return also[:, ~torch.isin(new, known)]
 
     def _embedding(self, parameters: Tree) -> Tensor:
         hidden = self._activation(self._layer(parameters, 0, self._features))

@@ -80,9 +80,10 @@ class SUBLIME(JointBaseline):
 
     Args:
         learner: What the weights of edges are: one parameter each (``"fp"``, the
-            authors' fgp), or cosines of features that a weight each (``"mlp_d"``, their
-            att), two dense layers (``"mlp"``) or two layers over the given graph
-            (``"gnn"``) have changed.
+            authors' fgp, but for the nearest and the given edges instead of all pairs;
+            those that are only given begin at 0.0025, as in theirs), or cosines of
+            features that a weight each (``"mlp_d"``, their att), two dense layers
+            (``"mlp"``) or two layers over the given graph (``"gnn"``) have changed.
         num_neighbors: k, how many others a node takes.
         activation: Between the layers of the learner.
         search_every: Steps between two searches for what nodes take. The authors have
@@ -280,8 +281,9 @@ class SUBLIMEProblem(BaselineProblem[SUBLIME]):
             kind, on = "mlp", self.given
         words = f"learner={method.learner!r}"
         room_for(task.features, kind, words, instead="learner='fp'")
+        edges = task.graph.graph.edge_index.to(task.device)
         self.generator = GraphGenerator(
-            task.features, kind, method.num_neighbors, method.activation, on
+            task.features, kind, method.num_neighbors, method.activation, on, edges
         )
         self._learned = LastOf(self._found)
 
