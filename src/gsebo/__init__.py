@@ -27,12 +27,15 @@ if TYPE_CHECKING:
     from gsebo.methods import BGCN as BGCN
     from gsebo.methods import GCNSVD as GCNSVD
     from gsebo.methods import GEN as GEN
+    from gsebo.methods import GRCN as GRCN
     from gsebo.methods import GSEBO as GSEBO
     from gsebo.methods import IDGL as IDGL
     from gsebo.methods import LDS as LDS
     from gsebo.methods import MAGNA as MAGNA
     from gsebo.methods import RGCN as RGCN
+    from gsebo.methods import SLAPS as SLAPS
     from gsebo.methods import STABLE as STABLE
+    from gsebo.methods import SUBLIME as SUBLIME
     from gsebo.methods import VGCN as VGCN
     from gsebo.methods import AdaEdge as AdaEdge
     from gsebo.methods import Amortised as Amortised

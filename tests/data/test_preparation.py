@@ -17,7 +17,7 @@ from gsebo.data.preparation import (
 from gsebo.graph.features import features_to_csr
 from methods.examples import to_csr, with_fields
 
-OF_FEATURES = ("given", "rows", "standard")
+OF_FEATURES = ("given", "rows", "standard", "largest")
 OF_EDGES = ("degree", "identity", "degree+identity")
 
 
@@ -44,12 +44,27 @@ def dense(x: torch.Tensor) -> torch.Tensor:
 
 def test_what_suits_a_graph() -> None:
     assert suitable_preparations(graph()) == ["given", "standard"]
-    assert suitable_preparations(counts()) == list(OF_FEATURES)
+    assert suitable_preparations(counts()) == ["given", "rows", "standard"]
     assert suitable_preparations(bare(graph())) == list(OF_EDGES)
     prepared = fit_preparation("rows", counts()).apply(counts())
     assert "rows" not in suitable_preparations(prepared)
     prepared = fit_preparation("standard", graph()).apply(graph())
     assert suitable_preparations(prepared) == ["given"]
+
+
+@pytest.mark.parametrize("form", [lambda x: x, to_csr], ids=["dense", "csr"])
+def test_words_that_are_there_are_ones_again(form) -> None:
+    words = (counts().x > 0).float()
+    words[3] = 0
+    shares = fit_preparation("rows", counts()).features(with_fields(counts(), x=words))
+    data = with_fields(counts(), x=form(shares))
+    torch.testing.assert_close(
+        dense(fit_preparation("largest", data).features(data)), words
+    )
+    signed = with_fields(graph(), x=form(graph().x))
+    found = dense(fit_preparation("largest", signed).features(signed))
+    torch.testing.assert_close(found.abs().amax(1), torch.ones(30))
+    torch.testing.assert_close(found.sign(), graph().x.sign())
 
 
 @given(seed=st.integers(0, 50), scale=st.floats(1e-3, 1e3), shift=st.floats(-9, 9))

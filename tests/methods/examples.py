@@ -47,6 +47,14 @@ QUICK_OF: dict[str, dict[str, Any]] = {
         "posterior_temperature": 0.5,
     },
     "idgl": {"max_iterations": 2},
+    "grcn": {"num_neighbors": 5},
+    "slaps": {"num_neighbors": 4, "restoring_epochs": 3, "restoring_hidden": 6},
+    "sublime": {
+        "num_neighbors": 4,
+        "contrast_epochs": 3,
+        "contrast_hidden": 6,
+        "contrast_channels": 5,
+    },
     "ptdnet": {"passes": 2, "power_iterations": 2, "structure_lr": 0.1},
     "bgcn": {
         "warmup_epochs": 5,
@@ -82,6 +90,12 @@ _CALM: dict[str, dict[str, Any] | None] = {
     "auto": None,  # It holds out labels by the number of each node.
     "vgcn": None,  # Every pair of nodes has noise of its own.
     "idgl": {"graph_dropout": 0.0, "embedding_dropout": 0.0},
+    "slaps": None,  # What is masked is drawn by the number of each node.
+    "sublime": {
+        "contrast_dropout": 0.0,
+        "contrast_edge_dropout": 0.0,
+        "edge_dropout": 0.0,
+    },
     "bgcn": None,  # It trains on graphs that are drawn.
     "dropedge": {"drop_rate": 0.0},
     "gaug_m": {"predictor": "gae"},
@@ -107,7 +121,7 @@ _CALM: dict[str, dict[str, Any] | None] = {
 }
 
 # Those for which both directions of an edge are one thing, or nothing.
-UNDIRECTED = {"lds", "mlp", "prognn", "stable", "vgcn"}
+UNDIRECTED = {"lds", "mlp", "prognn", "slaps", "stable", "vgcn"}
 
 CALM_NAMES = [name for name in NAMES if _CALM.get(name, {}) is not None]
 

@@ -64,7 +64,9 @@ def test_another_graph(name: str, data: Data) -> None:
     topology = Topology.of(
         canonicalise(other), self_loops=backbone.self_loops, device="cpu"
     )
-    features = make_features(other.x, torch.float32, "cpu")
+    preparation = model.model_.preparation
+    x = other.x if preparation is None else preparation.features(other)
+    features = make_features(x, torch.float32, "cpu")
     networks = [member.weights or {} for member in members] or [{}]
     with torch.no_grad():
         logits = [
@@ -103,5 +105,6 @@ def test_beats_the_majority_class(name: str) -> None:
     taken = model.get_params()
     model.set_params(**{k: v for k, v in steps.items() if k in taken}).fit(data)
     majority = float(data.y[data.test_mask].bincount().max() / data.test_mask.sum())
-    # Without edges it is harder.
-    assert model.score(data) > majority + (0.1 if name == "mlp" else 0.3)
+    # Without the given edges it is harder.
+    features_only = name in ("mlp", "sublime", "slaps")
+    assert model.score(data) > majority + (0.1 if features_only else 0.3)

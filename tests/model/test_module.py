@@ -130,7 +130,7 @@ def test_it_can_be_copied_trained_and_restored() -> None:
     torch.testing.assert_close(before.softmax(-1), wanted)
 
 
-@pytest.mark.parametrize("features", ["standard", "rows"])
+@pytest.mark.parametrize("features", ["standard", "rows", "largest"])
 def test_prepared_features(features: str) -> None:
     graph = small_graph()
     graph = with_fields(

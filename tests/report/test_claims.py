@@ -175,8 +175,8 @@ def test_what_is_said_of_equal_labels_holds(store: Store) -> None:
     equal = total = 0
     for cell in found:
         if cell.method == "adaedge":
-            own = evidence.accuracies(cell)
-            plain = evidence.accuracies(replace(cell, method="vanilla"))
+            own = evidence.scores(cell)
+            plain = evidence.scores(replace(cell, method="vanilla"))
             equal += sum(own[seed] == plain[seed] for seed in own)
             total += len(own)
     assert f"in {equal} of its {total} fits it has vanilla's accuracy" in words

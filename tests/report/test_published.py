@@ -89,8 +89,8 @@ def test_elsewhere_nothing_was_printed() -> None:
 
 
 def test_gains_belong_to_the_robustness_recipe() -> None:
-    block, control = load_recipe("robustness").blocks
-    assert control.methods == ["train_val"]
+    block, means, control = load_recipe("robustness").blocks
+    assert means.backbones == ["sage"] and control.methods == ["train_val"]
     dataset, noise = gain_place()
     assert dataset in block.datasets and noise == max(block.noise)
     assert [published_gain(row) for row in block.backbones] == [17.6, 3.1, 40.6, 4.4]

@@ -123,6 +123,26 @@ class Rows(_OfRows):
 
 @final
 @dataclass(frozen=True, eq=False)
+class Largest(_OfRows):
+    """Each row divided by its largest number: of zeros and ones, after ``"rows"`` too.
+
+    For methods whose authors leave words that are there or not as zeros and ones.
+    """
+
+    name = "largest"
+
+    @classmethod
+    def suits(cls, data: Graph) -> bool:
+        # What differs from "rows" by a factor for each node is not tried beside it.
+        return False
+
+    def features(self, data: Graph) -> Tensor:
+        given = given_features(data, int(self.columns))
+        return normalise_rows(given, largest=True)
+
+
+@final
+@dataclass(frozen=True, eq=False)
 class Standard(Preparation):
     """Each column to variance 1 and, unless most features are zero, to mean 0."""
 
@@ -305,7 +325,7 @@ def _degree_bins(data: Graph) -> Tensor:
 
 PREPARATIONS: dict[str, type[Preparation]] = {
     kind.name: kind
-    for kind in (Given, Rows, Standard, Degree, Identity, DegreeAndIdentity)
+    for kind in (Given, Rows, Largest, Standard, Degree, Identity, DegreeAndIdentity)
 }
 
 

@@ -170,15 +170,23 @@ def features_to_csr(x: Tensor) -> csr_matrix:
     return matrix
 
 
-def normalise_rows(x: Tensor) -> Tensor:
-    """Divide each row by the sum of its absolute values; rows of zeros stay zero."""
+def normalise_rows(x: Tensor, *, largest: bool = False) -> Tensor:
+    """Divide each row by the sum of its absolute values; rows of zeros stay zero.
+
+    Or by the ``largest`` of these, after which there is a number of size one.
+    """
     require_features(x)
     if x.layout != torch.sparse_csr:
-        total = x.abs().sum(dim=1, keepdim=True)
+        size = x.abs()
+        total = size.amax(1, keepdim=True) if largest else size.sum(1, keepdim=True)
         return x / torch.where(total == 0, 1, total)
     starts, columns, values = x.crow_indices(), x.col_indices(), x.values()
     row = torch.arange(x.shape[0]).repeat_interleave(starts.diff())
-    total = torch.zeros(x.shape[0], dtype=values.dtype).index_add(0, row, values.abs())
+    total = torch.zeros(x.shape[0], dtype=values.dtype)
+    if largest:
+        total = total.scatter_reduce(0, row, values.abs(), "amax")
+    else:
+        total = total.index_add(0, row, values.abs())
     scaled = values / torch.where(total == 0, 1, total)[row]
     return csr_tensor(starts, columns, scaled, (x.shape[0], x.shape[1]))
 

@@ -15,13 +15,16 @@ if TYPE_CHECKING:
     from gsebo.methods.baselines.gaug_m import GAugM as GAugM
     from gsebo.methods.baselines.gaug_o import GAugO as GAugO
     from gsebo.methods.baselines.gen import GEN as GEN
+    from gsebo.methods.baselines.grcn import GRCN as GRCN
     from gsebo.methods.baselines.idgl import IDGL as IDGL
     from gsebo.methods.baselines.lds import LDS as LDS
     from gsebo.methods.baselines.magna import MAGNA as MAGNA
     from gsebo.methods.baselines.neuralsparse import NeuralSparse as NeuralSparse
     from gsebo.methods.baselines.prognn import ProGNN as ProGNN
     from gsebo.methods.baselines.ptdnet import PTDNet as PTDNet
+    from gsebo.methods.baselines.slaps import SLAPS as SLAPS
     from gsebo.methods.baselines.stable import STABLE as STABLE
+    from gsebo.methods.baselines.sublime import SUBLIME as SUBLIME
     from gsebo.methods.baselines.vgcn import VGCN as VGCN
     from gsebo.methods.check import check_hypergradient as check_hypergradient
     from gsebo.methods.controls import Frozen as Frozen

@@ -248,6 +248,33 @@ METHODS: dict[str, MethodInfo] = {
         dense=True,
         backbones=("gcn",),
     ),
+    "grcn": MethodInfo(
+        "gsebo.methods.baselines.grcn:GRCN",
+        "nodes with similar embeddings joined beside the given edges, end to end",
+        "Graph-Revised Convolutional Network",
+        cost="O(edges + neighbors x nodes) memory, beside nodes x features; "
+        "O(features x nodes^2) time per step in small blocks",
+        dense=True,
+        backbones=("gcn",),
+    ),
+    "sublime": MethodInfo(
+        "gsebo.methods.baselines.sublime:SUBLIME",
+        "a neighbor graph by contrast with the given one, without labels, then a GCN",
+        "Towards Unsupervised Deep Graph Structure Learning",
+        cost="O(edges + neighbors x nodes) memory, O(nodes^2) time per step in blocks; "
+        "4000 steps",
+        dense=True,
+        backbones=("gcn",),
+    ),
+    "slaps": MethodInfo(
+        "gsebo.methods.baselines.slaps:SLAPS",
+        "a graph of the features alone, which also has to restore masked ones",
+        "SLAPS: Self-Supervision Improves Structure Learning for Graph Neural Networks",
+        cost="O(neighbors x nodes + features^2) memory, beside nodes x features; "
+        "O(features x nodes^2) time per step in small blocks",
+        dense=True,
+        backbones=("gcn",),
+    ),
     "lds": MethodInfo(
         "gsebo.methods.baselines.lds:LDS",
         "edge probabilities by the hypergradient of validation loss",

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
-from gsebo.data.preparation import Given, Preparation, Rows, Standard
+from gsebo.data.preparation import Given, Largest, Preparation, Rows, Standard
 from gsebo.errors import InvalidInput
 from gsebo.graph import Topology, canonicalise
 from gsebo.graph.features import normalise_rows
@@ -163,6 +163,8 @@ class FittedModule(nn.Module):
             x = x.to_dense()
         if self._prepare == Rows.name:
             x = normalise_rows(x)
+        elif self._prepare == Largest.name:
+            x = normalise_rows(x, largest=True)
         elif self._prepare == Standard.name:
             x = (x - self.mean.to(x)) / self.scale.to(x)
         # Only a dense matrix can be differentiated by.
@@ -173,7 +175,7 @@ def _named(preparation: Preparation | None) -> str:
     """What is done to features, if it is something that can be differentiated."""
     if preparation is None:
         return Given.name
-    if not isinstance(preparation, Given | Rows | Standard):
+    if not isinstance(preparation, Given | Rows | Largest | Standard):
         raise InvalidInput(
             f"the model makes its features by {preparation.name!r} because its graph "
             "has none; expected a fit with features."

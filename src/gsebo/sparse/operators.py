@@ -311,7 +311,10 @@ def features_as_stored(
     return SparseFeatures(pattern.to(device), x.values().to(device, dtype))
 
 
-def unit_rows(matrix: Tensor | SparseFeatures) -> Tensor | SparseFeatures:
+Numbers = TypeVar("Numbers", bound=Tensor | SparseFeatures)
+
+
+def unit_rows(matrix: Numbers) -> Numbers:
     """Divide every row by its length; rows of zeros stay zero.
 
     >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
@@ -319,17 +322,15 @@ def unit_rows(matrix: Tensor | SparseFeatures) -> Tensor | SparseFeatures:
             [0.0000, 0.0000]])
     """
     if isinstance(matrix, Tensor):
-        return matrix * _inverse_root(matrix.square().sum(-1, keepdim=True))
+        squares = matrix.square().sum(-1, keepdim=True)
+        return cast(Numbers, matrix * _inverse_root(squares))
     scale = _inverse_root(row_sum(matrix.pattern, matrix.values.square()))
     scaled = matrix.values * scale[matrix.pattern.row_of_entry]
-    return SparseFeatures(matrix.pattern, scaled)
+    return cast(Numbers, SparseFeatures(matrix.pattern, scaled))
 
 
 def _inverse_root(squares: Tensor) -> Tensor:
     return torch.where(squares > 0, squares, 1).rsqrt()
-
-
-Numbers = TypeVar("Numbers", bound=Tensor | SparseFeatures)
 
 
 class Noise(NamedTuple):

@@ -19,8 +19,12 @@ _CHUNK = 1 << 24
 
 
 @torch.no_grad()
-def nearest_neighbors(features: Tensor | SparseFeatures, k: int) -> Tensor:
+def nearest_neighbors(
+    features: Tensor | SparseFeatures, k: int, *, cosine: bool = True
+) -> Tensor:
     """Find the ``k`` other nodes whose features point most nearly the same way.
+
+    Without ``cosine`` those whose products with the node's own features are largest.
 
     Of equally similar nodes those with smaller numbers are taken. A node without
     features has the similarity 0 to every other. The edges go from a neighbor to the
@@ -29,7 +33,7 @@ def nearest_neighbors(features: Tensor | SparseFeatures, k: int) -> Tensor:
     num_nodes, channels = features.shape
     k = min(k, num_nodes - 1)
     rows = max(_CHUNK // (num_nodes + channels), 1)
-    unit = unit_rows(features)
+    unit = unit_rows(features) if cosine else features
     found = [
         _most_similar(_similarity(unit, start, min(start + rows, num_nodes)), start, k)
         for start in range(0, num_nodes, rows)

@@ -4,7 +4,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, final
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from gsebo.methods.run import Run
 from gsebo.methods.schedule import EpochClassifier
 from gsebo.nn.base import Features, symmetric_normalisation
 from gsebo.sparse import CompletePattern, Noise, Pattern
+from gsebo.sparse.pattern import subpattern
 from gsebo.training import JointProblem, Task
 
 M = TypeVar("M", bound=nn.Module)
@@ -137,6 +138,73 @@ def normalised_adjacency(
         both_ways(edge_index), num_nodes, self_loops=True, device=device
     ).pattern
     return Propagation(pattern, symmetric_normalisation(pattern, dtype))
+
+
+@final
+class EntrySum:
+    """Adds sparse matrices of one size, whose entries are known beforehand.
+
+    Args:
+        size: Number of rows, and of columns.
+        positions: Rows and columns of the entries of each matrix.
+    """
+
+    def __init__(self, size: int, *positions: tuple[Tensor, Tensor]) -> None:
+        keys = torch.cat([row * size + column for row, column in positions])
+        kept, self._place = torch.unique(keys, return_inverse=True)
+        self.pattern = Pattern.from_positions(kept // size, kept % size, size)
+
+    def __call__(self, *values: Tensor) -> Tensor:
+        """Entries of the sum from those of each matrix; every position is one."""
+        given = torch.cat(values)
+        total = given.new_zeros(self.pattern.num_entries)
+        return total.index_add(0, self._place, given)
+
+
+def with_itself(taken: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Entries, rows and columns, of nodes that take others and themselves.
+
+    ``taken`` has the others and those who take them, ``[2, pairs]``; loops come last.
+    """
+    nodes = torch.arange(size, device=taken.device)
+    column, row = torch.cat([taken, nodes.expand(2, -1)], dim=1)
+    return row, column
+
+
+def without_zeros(graph: Propagation) -> Propagation:
+    """The same without edges that count for nothing; self-loops stay."""
+    pattern, strengths = graph
+    loop = pattern.row_of_entry == pattern.column_of_entry
+    kept = (strengths != 0) | loop
+    return Propagation(subpattern(pattern, kept), strengths[kept])
+
+
+R = TypeVar("R")
+
+
+@final
+class LastOf(Generic[R]):
+    """A function of a tree that remembers its last answer.
+
+    What is searched for the evaluation after a step is what the next step needs.
+    """
+
+    def __init__(self, function: Callable[[Tree], R]) -> None:
+        self._function = function
+        self._last: tuple[Tree, R] | None = None
+
+    def __call__(self, tree: Tree) -> R:
+        """The answer for ``tree``, from memory where the numbers are the same."""
+        if self._last is not None:
+            known, answer = self._last
+            same = (torch.equal(known[name], leaf) for name, leaf in tree.items())
+            if known.keys() == tree.keys() and all(same):
+                return answer
+        answer = self._function(tree)
+        # A copy: whoever trains may change the numbers in their place.
+        copied = {name: leaf.detach().clone() for name, leaf in tree.items()}
+        self._last = copied, answer
+        return answer
 
 
 def minimise(
