@@ -56,6 +56,7 @@ def test_what_differs_is_judged_by_the_spread_of_the_seeds(
     change(folder, 0, lambda line: line.update(val_loss=line["val_loss"] + 1e-5))
     change(folder, 0, lambda line: line.update(ANOTHER))
     change(folder, 1, lambda line: line.update(ANOTHER, test_accuracy=0.999))
+    change(folder, 1, lambda line: line["test"].update(accuracy=0.999))
     change(folder, 2, lambda line: line.update(seconds=1e3))
     done = command("results", "verify", "--rerun", 9, "--json")
     assert done.exit_code == 1

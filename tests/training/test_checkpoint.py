@@ -24,7 +24,7 @@ from .interrupted import (
 pytestmark = pytest.mark.exact
 
 # Those that train several times in one fit.
-STAGED = {"adaedge", "auto", "retrain"}
+STAGED = {"adaedge", "auto", "gen", "retrain"}
 
 
 @every_method

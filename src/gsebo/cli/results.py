@@ -202,7 +202,7 @@ def _run_again(
 
 
 def _rerun_as_json(one: "Rerun") -> dict[str, Any]:
-    from gsebo.experiments.rerun import scores
+    from gsebo.experiments.rerun import score_figures
 
     return {
         "recipe": one.recipe,
@@ -211,21 +211,23 @@ def _rerun_as_json(one: "Rerun") -> dict[str, Any]:
         "verdict": one.verdict,
         "differing": one.differing,
         "changed": one.changed,
-        "stored": scores(one.stored),
-        "again": scores(one.again),
+        "stored": score_figures(one.stored),
+        "again": score_figures(one.again),
         "spread": one.spread,
         "error": one.again.error,
     }
 
 
 def _print_reruns(done: list["Rerun"], draw: "Draw", longest: float) -> None:
-    from gsebo.experiments.rerun import scores
+    from gsebo.experiments.rerun import score_figures
 
     rows = []
     for one in done:
         # The first is what a trial is run for.
-        name = next(iter(scores(one.stored)))
-        before, now = (scores(each).get(name) for each in (one.stored, one.again))
+        name = next(iter(score_figures(one.stored)))
+        before, now = (
+            score_figures(each).get(name) for each in (one.stored, one.again)
+        )
         rows.append(
             (
                 one.recipe,

@@ -30,6 +30,8 @@ _OUTCOME = (
     "test_accuracy",
     "val_accuracy",
     "val_loss",
+    "test",
+    "val",
     "best_step",
     "outer_iterations",
     "new_edges",
@@ -143,7 +145,7 @@ class Rerun:
         """Where three standard deviations of the stored seeds end, for each score."""
         return {
             name: self._limits(name, value)
-            for name, value in scores(self.stored).items()
+            for name, value in score_figures(self.stored).items()
         }
 
     @property
@@ -154,7 +156,7 @@ class Rerun:
         if not self.differing:
             return "equal"
         # Without a cause, nothing may differ.
-        if self.changed and all(map(self._is_within, scores(self.stored))):
+        if self.changed and all(map(self._is_within, score_figures(self.stored))):
             return "within the spread"
         return "neither"
 
@@ -164,7 +166,10 @@ class Rerun:
         return self.verdict in ("equal", "within the spread")
 
     def _is_within(self, score: str) -> bool:
-        before, now = scores(self.stored)[score], scores(self.again).get(score)
+        before, now = (
+            score_figures(self.stored)[score],
+            score_figures(self.again).get(score),
+        )
         if now is None:
             return False
         near = abs(now - before) <= _ROUNDING * max(1.0, abs(before))
@@ -178,7 +183,9 @@ class Rerun:
     def _limits(self, score: str, own: float) -> tuple[float, float]:
         """Those of the other seeds and a figure in the place of this one's."""
         values = [own]
-        values += [found[score] for o in self.others if score in (found := scores(o))]
+        values += [
+            found[score] for o in self.others if score in (found := score_figures(o))
+        ]
         width = _DEVIATIONS * stdev(values) if len(values) > 1 else 0.0
         return mean(values) - width, mean(values) + width
 
@@ -218,7 +225,7 @@ def _device(result: Result) -> str:
     return result.device.partition(" ")[0]
 
 
-def scores(result: Result) -> dict[str, float]:
+def score_figures(result: Result) -> dict[str, float]:
     """The figures of a result that seeds spread around a mean, by name."""
     found = {
         name: value for name in _SCORES if (value := getattr(result, name)) is not None
