@@ -250,7 +250,7 @@ def test_a_recipe_that_tunes_by_itself(tmp_path: Path) -> None:
 
 def test_what_was_fitted_by_the_papers_step_asks_for_it() -> None:
     """Stored trials have it: else they would be run again with another one."""
-    about_both = {"controls", "scales", "table1"}
+    about_both = {"controls", "scales"}
     # Later than the default, which they are about.
     later = {"metattack", "nettack", "prbcd", "adaptive", "tuning_trust"}
     later |= {"splits", "hypergradients"}
