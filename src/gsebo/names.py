@@ -7,7 +7,7 @@ needs none of it.
 import ast
 import sys
 from collections import UserDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache, lru_cache
 from importlib import import_module
@@ -135,6 +135,8 @@ def _places(package: str) -> dict[str, str]:
 
 
 _LONGEST = 100
+# A sentence stays one that is read.
+_LONGEST_LIST = 180
 
 
 @lru_cache(maxsize=4096)
@@ -190,4 +192,20 @@ def unknown_name(kind: str, name: str, choices: Mapping[str, T]) -> str:
     nearest = get_close_matches(normalise(name[:_LONGEST]), by_name, n=1, cutoff=0.5)
     hint = f", did you mean {by_name[nearest[0]]!r}?" if nearest else "."
     shown = f"'{escaped(name, longest=_LONGEST)}'"
-    return f"unknown {kind} {shown}{hint} Expected one of: {', '.join(choices)}."
+    return f"unknown {kind} {shown}{hint} Expected one of: {_listed(choices)}."
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Names in a row; of many the first, and where the others are.
+
+    >>> _listed(["gcn", "gat"])
+    'gcn, gat'
+    """
+    every = list(names)
+    shown = every[:]
+    while len(", ".join(shown)) > _LONGEST_LIST:
+        shown.pop()
+    if len(shown) == len(every):
+        return ", ".join(every)
+    others = len(every) - len(shown)
+    return f"{', '.join(shown)} and {others} others that `gsebo list` names"

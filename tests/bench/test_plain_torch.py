@@ -86,8 +86,7 @@ def test_only_derivatives_by_strengths_are_left_out() -> None:
         assert (found[1] is not None) is weights_in_values
 
 
-# Attention is compared on the small graph, where all has been compiled before.
-@pytest.mark.parametrize("backbone", [one for one in BACKBONES if one != "gat"])
+@pytest.mark.parametrize("backbone", BACKBONES)
 def test_it_equals_ours_on_a_graph_that_is_not_all_in_reach(backbone: str) -> None:
     data = in_double(load_graph("cora"))
     setting = Setting(backbone=backbone, tau=2, dropout=0.0, optimizer="sgd")

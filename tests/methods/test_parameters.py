@@ -41,7 +41,7 @@ def complaint(model: GraphClassifier, data: Data) -> str:
         message = str(error)
     else:
         return "was fitted"
-    if "\n" in message or not 20 < len(message) < 400:
+    if "\n" in message or not 20 < len(message) < 300:
         return f"is no sentence: {message}"
     if not any(word in message for word in ("xpected", "did you mean", "options")):
         return f"does not say what was expected: {message}"

@@ -12,8 +12,7 @@ from torch.nn.functional import batch_norm, elu, layer_norm
 from torch_geometric.nn import BatchNorm, GATConv, GCNConv, LayerNorm, Linear, SAGEConv
 
 from gsebo.nn import GAT, GCN, SAGE, JKNet
-from gsebo.nn.base import LayeredBackbone
-from gsebo.nn.norm import FeatureNorm
+from gsebo.nn.base import FeatureNorm, LayeredBackbone
 from gsebo.sparse import Noise
 
 from .examples import KINDS, SIZES, Example, assert_equal, example, run, spread

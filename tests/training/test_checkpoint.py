@@ -8,7 +8,6 @@ from torch_geometric.data import Data
 
 from gsebo import Checkpoint
 from gsebo.bilevel import Reverse
-from gsebo.methods import METHODS
 
 from .conftest import Folders
 from .interrupted import (
@@ -28,15 +27,8 @@ pytestmark = pytest.mark.exact
 STAGED = {"adaedge", "auto", "gen", "retrain"}
 
 
-# What is stored of an optimiser is the same whatever a method does with it.
-FEW = ("gsebo", "amortised", "vanilla", "idgl")
-PAIRS = [
-    *((name, "adam") for name in METHODS),
-    *((name, optimizer) for name in FEW for optimizer in ("momentum", "sgd")),
-]
-
-
-@pytest.mark.parametrize(("name", "optimizer"), PAIRS)
+@every_method
+@pytest.mark.parametrize("optimizer", ["adam", "momentum", "sgd"])
 def test_a_fit_that_is_resumed_twice_ends_the_same(
     name: str, optimizer: str, data: Data, tmp_path: Path
 ) -> None:
