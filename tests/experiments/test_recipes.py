@@ -253,7 +253,9 @@ def test_what_was_fitted_by_the_papers_step_asks_for_it() -> None:
     about_both = {"controls", "scales"}
     # Later than the default, which they are about.
     later = {"metattack", "nettack", "prbcd", "adaptive", "tuning_trust"}
-    later |= {"splits", "hypergradients"}
+    later |= {"splits", "hypergradients", "field"}
+    # It has rows of both.
+    about_both.add("table1")
     for name in sorted({*recipe_names()} - later):
         steps = set()
         for trial in (one.trial for one in planned(name).trials):

@@ -60,6 +60,14 @@ class TrialBlock(Record, frozen=True, kw_only=True):
     tuned_into: Name | None = None
 
 
+class AbsentCells(Record, frozen=True, kw_only=True):
+    """Fits that a recipe leaves out, and why: said where their figures would stand."""
+
+    methods: _Some[Name]
+    datasets: _Some[Name]
+    reason: Text
+
+
 class DeclaredControl(Record, frozen=True, kw_only=True):
     """What methods that learn from the validation labels too are tested against.
 
@@ -87,6 +95,9 @@ class ExperimentRecipe:
     metric: MetricName = "accuracy"  # What is shown, and what its searches choose by.
     # The same for single datasets, by their names.
     metrics: Mapping[str, MetricName] = field(default_factory=dict)
+    # Whether methods stand in a table by the labels that they learn from.
+    by_labels: bool = False
+    absent: tuple[AbsentCells, ...] = ()
 
     def __post_init__(self) -> None:
         asked = {self.metric, *self.metrics.values()} - {"accuracy"}
@@ -195,6 +206,8 @@ def read_recipe(text: bytes, path: Path) -> ExperimentRecipe:
             own_name("dataset", name, DATASETS): metric
             for name, metric in content.metrics.items()
         },
+        by_labels=content.by_labels,
+        absent=tuple(map(_checked_absent, content.absent)),
     )
     if len({block.evasion for block in recipe.blocks}) > 1:
         raise InvalidInput(
@@ -229,6 +242,8 @@ class _RecipeFile(Record, frozen=True, kw_only=True):
     control: DeclaredControl | None = None
     metric: MetricName = "accuracy"
     metrics: dict[Name, MetricName] = msgspec.field(default_factory=dict)
+    by_labels: bool = False
+    absent: list[AbsentCells] = msgspec.field(default_factory=list)
     trials: _Some[TrialBlock]
 
 
@@ -242,6 +257,14 @@ def _checked_control(control: DeclaredControl, path: Path) -> DeclaredControl:
             f"validation labels; expected a method that does: {able}."
         )
     return replace(control, method=method)
+
+
+def _checked_absent(cells: AbsentCells) -> AbsentCells:
+    return replace(
+        cells,
+        methods=[own_name("method", name, TRIED) for name in cells.methods],
+        datasets=[own_name("dataset", name, DATASETS) for name in cells.datasets],
+    )
 
 
 def _in_one_form(where: str, path: Path, block: TrialBlock) -> TrialBlock:

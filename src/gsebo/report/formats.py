@@ -41,7 +41,10 @@ class Style:
         """Write a content; numbers have one digit behind the point."""
         if isinstance(content, str):
             return self.escape(" ".join(content.split()))
-        number = "-" if isinstance(content, Missing) else self._number(content)
+        if isinstance(content, Missing):
+            number = content.reason or "-"
+        else:
+            number = self._number(content)
         behind = "" if content.brackets is None else f" ({content.brackets:.1f})"
         return number + behind
 

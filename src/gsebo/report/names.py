@@ -4,10 +4,12 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 
 import gsebo.experiments
 from gsebo.files import Name, Record, Size, read_toml_as
+from gsebo.metrics import MetricName
 
 _FILE = Path(gsebo.experiments.__file__).parent / "published.toml"
 _Percent = Annotated[float, Meta(ge=0, le=100)]
@@ -28,9 +30,13 @@ class PublishedSummary(Record, frozen=True, kw_only=True):
     over_others: tuple[float, float]  # The least and the most, over compared methods.
 
 
-class _OfAttackedGraphs(Record, frozen=True, kw_only=True):
+class _Reported(Record, frozen=True, kw_only=True):
+    """What others print of graphs of ours: means, by graph and method."""
+
     source: Name
     means: dict[Name, dict[Name, _Percent]]
+    # Of graphs whose means are none of accuracies.
+    metrics: dict[Name, MetricName] = msgspec.field(default_factory=dict)
 
 
 class PublishedTable(Record, frozen=True, kw_only=True):
@@ -38,7 +44,7 @@ class PublishedTable(Record, frozen=True, kw_only=True):
 
     title: Name
     columns: list[Name]
-    rows: dict[Name, list[_Percent]]
+    rows: dict[Name, list[_Percent]]  # Of the first columns, where there are fewer.
 
 
 class _Published(Record, frozen=True, kw_only=True):
@@ -49,7 +55,7 @@ class _Published(Record, frozen=True, kw_only=True):
     summary: PublishedSummary
     recipes: dict[Name, list[Literal["table1", "table2"]]]
     printed_as: dict[Name, Name]
-    attacked: dict[Name, _OfAttackedGraphs]
+    reported: dict[Name, _Reported]
     elsewhere: dict[Name, list[PublishedTable]]
 
 
@@ -59,15 +65,17 @@ def _published() -> _Published:
 
 
 def published_figure(
-    recipe: str, row: str, method: str, dataset: str
+    recipe: str, row: str, method: str, dataset: str, metric: str = "accuracy"
 ) -> tuple[float, float | None] | None:
     """Mean in percent that is printed, without noise, and its standard deviation."""
     content = _published()
-    if recipe in content.attacked:
-        printed = content.attacked[recipe].means.get(dataset, {}).get(method)
-        return None if printed is None else (printed, None)
+    if recipe in content.reported:
+        reported = content.reported[recipe]
+        printed = reported.means.get(dataset, {}).get(method)
+        same_metric = reported.metrics.get(dataset, "accuracy") == metric
+        return None if printed is None or not same_metric else (printed, None)
     same = content.printed_as
-    if dataset not in content.datasets:
+    if dataset not in content.datasets or metric != "accuracy":
         return None
     place = content.datasets.index(dataset)
     for table in content.recipes.get(recipe, ()):
@@ -80,8 +88,8 @@ def published_figure(
 
 def published_source(recipe: str) -> str:
     """Where the figures beside a recipe's are printed."""
-    attacked = _published().attacked
-    return attacked[recipe].source if recipe in attacked else "the paper"
+    reported = _published().reported
+    return reported[recipe].source if recipe in reported else "the paper"
 
 
 def published_elsewhere(recipe: str) -> list[PublishedTable]:

@@ -1,4 +1,4 @@
-"""What the paper sums up of its tables, beside what the stored results give.
+"""What others say: the paper's sums beside ours, and what is printed elsewhere.
 
 Its sums are means of relative gains: of GSEBO over the plain network, by network and by
 graph, and over each compared method on all graphs. They can be repeated from the
@@ -15,6 +15,7 @@ from gsebo.report.names import (
     backbone_title,
     dataset_title,
     method_title,
+    published_elsewhere,
     published_summary,
 )
 from gsebo.report.tables.entry import Entry
@@ -31,6 +32,27 @@ _METHOD, _REFERENCE = "gsebo", "vanilla"
 # A figure of the paper is taken to be met by one that is so many points below it.
 _NEAR = 1.0
 Figures = Mapping[Cell, float]
+
+
+def elsewhere_tables(recipe: str) -> list[Table]:
+    """What others print of methods or graphs that are not ours, below a recipe's."""
+    tables = []
+    for printed in published_elsewhere(recipe):
+        groups = {title: ColumnGroup(title) for title in printed.columns}
+        lines = [
+            (
+                (name,),
+                # Of the last columns there may be none.
+                {
+                    title: [Value(figure)]
+                    for title, figure in zip(printed.columns, figures, strict=False)
+                },
+            )
+            for name, figures in printed.rows.items()
+        ]
+        # Not "method": a row may be a method that we do not have.
+        tables.append(lay_out(printed.title, ("published as",), groups, lines))
+    return tables
 
 
 def claim_tables(

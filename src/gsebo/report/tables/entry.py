@@ -73,11 +73,8 @@ def entries(evidence: Evidence) -> dict[Cell, Entry]:
             # Vanilla in the same place, with the same setting if there is one.
             same = replace(cell, method=REFERENCE)
             others = evidence.scores(same if same in trials else _plain(same))
-        place = (cell.row, cell.method, cell.dataset)
-        printed = None
-        if metric == "accuracy":
-            # Nothing else is published.
-            printed = published_figure(evidence.recipe.name, *place)
+        place = (cell.row, cell.method, cell.dataset, metric)
+        printed = published_figure(evidence.recipe.name, *place)
         peaks = (one.peak_memory_bytes for one in results)
         found[cell] = Entry(
             cell,

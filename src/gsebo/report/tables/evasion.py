@@ -8,7 +8,7 @@ from gsebo.experiments.protocols import EVASIONS, EvasionProtocol
 from gsebo.experiments.result import AttackOutcome
 from gsebo.names import lookup
 from gsebo.report.evidence import Evidence, Summary
-from gsebo.report.names import PublishedTable, published_elsewhere
+from gsebo.report.tables.claims import elsewhere_tables
 from gsebo.report.tables.table import (
     ColumnGroup,
     Content,
@@ -48,7 +48,7 @@ def evasion_sheet(evidence: Evidence) -> Sheet:
     tables = [_accuracy_table(protocol, found, recipe.seeds)]
     if compared:
         tables.append(_strength_table(protocol, compared, recipe.seeds))
-    tables += map(_published_table, published_elsewhere(recipe.name))
+    tables += elsewhere_tables(recipe.name)
     return Sheet(
         title=recipe.title,
         about=recipe.about,
@@ -122,22 +122,6 @@ def _strength_table(protocol: EvasionProtocol, found: Found, seeds: int) -> Tabl
         "accuracy after ours and after PyG's PRBCDAttack"
     )
     return lay_out(title, _LABELS, groups, lines)
-
-
-def _published_table(printed: PublishedTable) -> Table:
-    groups = {title: ColumnGroup(title) for title in printed.columns}
-    lines = [
-        (
-            (name,),
-            {
-                title: [Value(figure)]
-                for title, figure in zip(printed.columns, figures, strict=True)
-            },
-        )
-        for name, figures in printed.rows.items()
-    ]
-    # Not "method": a row may be a method that we do not have.
-    return lay_out(printed.title, ("published as",), groups, lines)
 
 
 def _outcomes(results: Mapping[int, Result], attack: str) -> dict[int, AttackOutcome]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from string import ascii_lowercase
 
 from gsebo.data import DATASETS, NoiseSpec, level_in_words
 from gsebo.data.noise.registry import INTER_CLASS
@@ -21,16 +22,17 @@ from gsebo.report.evidence import (
 from gsebo.report.names import (
     dataset_title,
     gain_place,
+    method_title,
     published_gain,
     published_source,
 )
 from gsebo.report.tables.auto_choices import auto_table
-from gsebo.report.tables.claims import claim_tables
+from gsebo.report.tables.claims import claim_tables, elsewhere_tables
 from gsebo.report.tables.detection import detection_sheet
 from gsebo.report.tables.entry import Entry, entries
 from gsebo.report.tables.evasion import evasion_sheet
 from gsebo.report.tables.over_places import mark_notes, place_table, place_tests
-from gsebo.report.tables.significance import Comparison
+from gsebo.report.tables.significance import Comparison, learns_from_val
 from gsebo.report.tables.table import (
     ColumnGroup,
     Content,
@@ -69,19 +71,25 @@ def accuracy_sheet(evidence: Evidence, *, brackets: bool = False) -> Sheet:
     planned = evidence.plan.cells().values()
     numbers = (len({trial.seed for trial in trials}) for trials in planned)
     seeds = max(numbers, default=recipe.seeds)
+    brackets = brackets or recipe.by_labels
     brackets = brackets or any(DATASETS[cell.dataset].family for cell in found)
-    tables = _accuracy_tables(_marked(found), seeds, brackets)
+    tables = _accuracy_tables(recipe, _marked(found), seeds, brackets)
     over_places = place_tests(found)
     claimed, claims = claim_tables(recipe.name, found)
     further = [place_table(over_places), *claimed, auto_table(evidence)]
     if recipe.shows_edges:
         further += strength_tables(evidence)
-    tables += [one for one in (*further, curve_table(evidence)) if one is not None]
+    further += [curve_table(evidence), *elsewhere_tables(recipe.name)]
+    tables += [one for one in further if one is not None]
     return Sheet(
         title=recipe.title,
         about=recipe.about,
         tables=tuple(tables),
-        notes=(*_notes(evidence, found.values(), seeds, brackets), *claims),
+        notes=(
+            *_notes(evidence, found.values(), seeds, brackets),
+            *_reasons(recipe),
+            *claims,
+        ),
         facts={
             "recipe": recipe.name,
             "seeds": seeds,
@@ -101,10 +109,25 @@ def _marked(found: Mapping[Cell, Entry]) -> Mapping[Cell, Entry]:
     return {c: replace(one, comparison=Comparison()) for c, one in found.items()}
 
 
+_BY_LABELS = {
+    False: "Labels of the training nodes; those of validation nodes choose",
+    True: "Labels of the training and of the validation nodes",
+}
+
+
 def _accuracy_tables(
-    found: Mapping[Cell, Entry], seeds: int, brackets: bool
+    recipe: ExperimentRecipe, found: Mapping[Cell, Entry], seeds: int, brackets: bool
 ) -> list[Table]:
     tables: list[Table] = []
+    if recipe.by_labels:
+        for also_val, title in _BY_LABELS.items():
+            part = {
+                c: e for c, e in found.items() if learns_from_val(c.method) == also_val
+            }
+            if part:
+                shown = _table(title, part, seeds, brackets, columns=recipe.datasets)
+                tables.append(_with_reasons(recipe, part, shown))
+        return tables
     if len({cell.noise for cell in found}) > 1:
         noisy = {cell.dataset for cell in found if cell.noise}
         for dataset in dict.fromkeys(c.dataset for c in found if c.dataset in noisy):
@@ -119,6 +142,36 @@ def _accuracy_tables(
         part = {c: e for c, e in found.items() if DATASETS[c.dataset].family == family}
         tables.append(_table(family, part, seeds, brackets))
     return tables
+
+
+def _with_reasons(
+    recipe: ExperimentRecipe, found: Mapping[Cell, Entry], table: Table
+) -> Table:
+    """The same with a letter where a recipe says why there is nothing."""
+    letters = {
+        (method_title(method), dataset_title(dataset)): letter
+        for letter, cells in zip(ascii_lowercase, recipe.absent, strict=False)
+        for method in cells.methods
+        for dataset in cells.datasets
+    }
+    place = table.labels.index("method")
+    planned = {(method_title(c.method), dataset_title(c.dataset)) for c in found}
+    rows = []
+    for row in table.rows:
+        method = row.labels[place]
+        contents = [
+            replace(content, reason=letters.get((method, group.title), ""))
+            if isinstance(content, Missing) and (method, group.title) not in planned
+            else content
+            for content, group in zip(row.contents, table.groups, strict=True)
+        ]
+        rows.append(replace(row, contents=tuple(contents)))
+    return replace(table, rows=tuple(rows))
+
+
+def _reasons(recipe: ExperimentRecipe) -> Iterator[str]:
+    for letter, cells in zip(ascii_lowercase, recipe.absent, strict=False):
+        yield f"{letter}: {cells.reason.strip()}"
 
 
 def _tables_by_noise(
@@ -141,13 +194,18 @@ def _table(
     seeds: int,
     brackets: bool,
     levels: Sequence[NoiseSpec] = (),
+    columns: Sequence[str] = (),
 ) -> Table:
-    """Lay entries out by dataset, or by levels of noise where there are some."""
+    """Lay entries out by dataset, or by levels of noise where there are some.
+
+    The datasets are those of the entries, unless columns name them.
+    """
     beside = not brackets and any(entry.paper for entry in found.values())
     headings = _BESIDE if beside else ("",)
     titles: dict[NoiseSpec, str] = {level: level_in_words(level) for level in levels}
     if not levels:
-        titles = {cell.dataset: dataset_title(cell.dataset) for cell in found}
+        names = columns or [cell.dataset for cell in found]
+        titles = {name: dataset_title(name) for name in names}
     # Means of each column and section, as they are shown: equal ones are equally good.
     means: dict[tuple[str, NoiseSpec], list[str]] = {}
     for cell, entry in found.items():

@@ -34,6 +34,8 @@ class Missing:
     """A number that is not there yet, with another to write behind it in brackets."""
 
     brackets: float | None = None
+    # The letter of the note that says why.
+    reason: str = ""
 
 
 Content = Value | Missing | str
