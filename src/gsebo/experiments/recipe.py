@@ -243,7 +243,10 @@ class _RecipeFile(Record, frozen=True, kw_only=True):
     metric: MetricName = "accuracy"
     metrics: dict[Name, MetricName] = msgspec.field(default_factory=dict)
     by_labels: bool = False
-    absent: list[AbsentCells] = msgspec.field(default_factory=list)
+    # At most one for each letter that leads to its reason.
+    absent: Annotated[list[AbsentCells], Meta(max_length=26)] = msgspec.field(
+        default_factory=list
+    )
     trials: _Some[TrialBlock]
 
 

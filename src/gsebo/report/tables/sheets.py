@@ -22,7 +22,6 @@ from gsebo.report.evidence import (
 from gsebo.report.names import (
     dataset_title,
     gain_place,
-    method_title,
     published_gain,
     published_source,
 )
@@ -125,8 +124,7 @@ def _accuracy_tables(
                 c: e for c, e in found.items() if learns_from_val(c.method) == also_val
             }
             if part:
-                shown = _table(title, part, seeds, brackets, columns=recipe.datasets)
-                tables.append(_with_reasons(recipe, part, shown))
+                tables.append(_table(title, part, seeds, brackets, recipe=recipe))
         return tables
     if len({cell.noise for cell in found}) > 1:
         noisy = {cell.dataset for cell in found if cell.noise}
@@ -144,29 +142,16 @@ def _accuracy_tables(
     return tables
 
 
-def _with_reasons(
-    recipe: ExperimentRecipe, found: Mapping[Cell, Entry], table: Table
-) -> Table:
-    """The same with a letter where a recipe says why there is nothing."""
-    letters = {
-        (method_title(method), dataset_title(dataset)): letter
-        for letter, cells in zip(ascii_lowercase, recipe.absent, strict=False)
+def _letters(recipe: ExperimentRecipe | None) -> dict[tuple[str, str], str]:
+    """By method and dataset: which note says why they are not there together."""
+    return {
+        (method, dataset): letter
+        for letter, cells in zip(
+            ascii_lowercase, recipe.absent if recipe else (), strict=False
+        )
         for method in cells.methods
         for dataset in cells.datasets
     }
-    place = table.labels.index("method")
-    planned = {(method_title(c.method), dataset_title(c.dataset)) for c in found}
-    rows = []
-    for row in table.rows:
-        method = row.labels[place]
-        contents = [
-            replace(content, reason=letters.get((method, group.title), ""))
-            if isinstance(content, Missing) and (method, group.title) not in planned
-            else content
-            for content, group in zip(row.contents, table.groups, strict=True)
-        ]
-        rows.append(replace(row, contents=tuple(contents)))
-    return replace(table, rows=tuple(rows))
 
 
 def _reasons(recipe: ExperimentRecipe) -> Iterator[str]:
@@ -194,17 +179,18 @@ def _table(
     seeds: int,
     brackets: bool,
     levels: Sequence[NoiseSpec] = (),
-    columns: Sequence[str] = (),
+    recipe: ExperimentRecipe | None = None,
 ) -> Table:
     """Lay entries out by dataset, or by levels of noise where there are some.
 
-    The datasets are those of the entries, unless columns name them.
+    With a recipe all its datasets are columns, also those of which there is no entry,
+    and a letter stands where it says why.
     """
     beside = not brackets and any(entry.paper for entry in found.values())
     headings = _BESIDE if beside else ("",)
     titles: dict[NoiseSpec, str] = {level: level_in_words(level) for level in levels}
     if not levels:
-        names = columns or [cell.dataset for cell in found]
+        names = recipe.datasets if recipe else [cell.dataset for cell in found]
         titles = {name: dataset_title(name) for name in names}
     # Means of each column and section, as they are shown: equal ones are equally good.
     means: dict[tuple[str, NoiseSpec], list[str]] = {}
@@ -222,6 +208,10 @@ def _table(
         paper = Value(*entry.paper) if entry.paper else Missing()
         line = lines.setdefault((cell.row, cell.method, cell.setting), {})
         line[column] = [paper, ours, _signed(entry.difference)] if beside else [ours]
+    for (_, method, _), line in lines.items():
+        for (absent, dataset), letter in _letters(recipe).items():
+            if absent == method and dataset not in line:
+                line[dataset] = [Missing(reason=letter)]
     groups = {column: ColumnGroup(word, headings) for column, word in titles.items()}
     labels = ("network", "method", "setting")
     return lay_out(_caption(title, found.values()), labels, groups, lines.items())
