@@ -52,6 +52,7 @@ QUICK_OF: dict[str, dict[str, Any]] = {
     "sublime": {
         "num_neighbors": 4,
         "contrast_epochs": 3,
+        "train_every": 2,
         "contrast_hidden": 6,
         "contrast_channels": 5,
     },

@@ -230,6 +230,33 @@ def test_neighbors_may_be_searched_less_often(data: Data) -> None:
     assert len(asked) == 3
 
 
+@pytest.mark.parametrize(("epochs", "graphs"), [(7, 3), (6, 2), (0, 1)])
+def test_graphs_along_the_contrast_are_trained_on(
+    data: Data, epochs: int, graphs: int
+) -> None:
+    problem = problem_of(data, contrast_epochs=epochs, train_every=3)
+    found = problem.learners()
+    assert len(found) == graphs
+    # Each is that of a contrast which ends there.
+    for number, learner in enumerate(found, start=1):
+        end = min(3 * number, epochs)
+        alone = problem_of(data, contrast_epochs=end).initial_outer()
+        assert all(torch.equal(learner[name], alone[name]) for name in alone)
+
+
+def test_the_best_graph_on_the_validation_nodes_is_kept() -> None:
+    data = small_graph()
+    options = {**SMALL, "contrast_lr": 0.5, "max_epochs": 12, "random_state": 3}
+    reached = []
+    for epochs in (2, 4, 6, 7):
+        alone = SUBLIME(**options, contrast_epochs=epochs, train_every=99).fit(data)
+        best = max(alone.history_, key=lambda record: record.val_accuracy)
+        reached.append(best.val_accuracy)
+    model = SUBLIME(**options, contrast_epochs=7, train_every=2).fit(data)
+    kept = max(record.val_accuracy for record in model.history_)
+    assert kept == max(reached) > min(reached)
+
+
 def test_a_learner_that_does_not_fit_is_refused(
     data: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:

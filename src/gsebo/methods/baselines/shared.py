@@ -214,12 +214,13 @@ def minimise(
     steps: int,
     *,
     patience: int | None = None,
+    watcher: Callable[[int, Tree], None] | None = None,
 ) -> Tree:
     """Take steps on a loss, for what a method prepares before its real training.
 
     The last parameters are returned. With a patience they are those of the smallest
     loss, and it ends after so many losses that are not smaller. What is not finite is
-    refused.
+    refused. A watcher is told the number of steps so far, and what they led to.
     """
     parameters, state = start, optimizer.init(start)
     kept, least, waited = start, math.inf, 0
@@ -236,6 +237,8 @@ def minimise(
         with torch.no_grad():
             found = filled(found, leaves)
             parameters, state = optimizer.update(found, state, parameters)
+        if watcher is not None:
+            watcher(step + 1, parameters)
     if not all(bool(leaf.isfinite().all()) for leaf in parameters.values()):
         raise InvalidInput(
             f"preparing diverged: a parameter is not finite after {steps} steps; "

@@ -9,12 +9,14 @@ than those of different nodes:
     loss = mean_i [log Σ_{j≠i} exp(cos(u_i, v_j) / t) - cos(u_i, v_i) / t]
 
 and the same with u and v exchanged, of which the mean is taken. After each step the
-anchor follows slowly, τ anchor + (1 - τ) L. In the end a fresh GCN is trained on L.
+anchor follows slowly, τ anchor + (1 - τ) L. Fresh GCNs are trained on L as it is after
+some of the steps, and the best of them on the validation nodes is kept with its graph.
 
 All pairs of nodes are compared, in blocks that are computed again for the derivative,
 so that memory does not grow with the square of the nodes.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, final
 
@@ -25,7 +27,7 @@ from torch.utils.checkpoint import checkpoint
 
 from gsebo.bilevel import Tree, make_optimizer
 from gsebo.files import Count, Share
-from gsebo.graph import Propagation
+from gsebo.graph import Graph, Propagation
 from gsebo.methods.baselines.pairs import row_blocks
 from gsebo.methods.baselines.shared import (
     BaselineProblem,
@@ -38,6 +40,7 @@ from gsebo.methods.baselines.shared import (
     without_zeros,
 )
 from gsebo.methods.baselines.slaps import Activation, GraphGenerator, room_for
+from gsebo.methods.fitting import Outcome
 from gsebo.methods.parameters import (
     FeaturesName,
     Positive,
@@ -48,11 +51,12 @@ from gsebo.methods.parameters import (
     StepsOrZero,
     Width,
 )
+from gsebo.methods.run import Run
 from gsebo.nn import GCN
 from gsebo.nn.base import Features
 from gsebo.sparse import Noise, SparseFeatures, dropout, uniform
 from gsebo.sparse.operators import unit_rows
-from gsebo.training import Member, Task
+from gsebo.training import Member, Patience, Task
 from gsebo.training.history import SelectBy
 
 # Places that draw: masks of features, edges, weights.
@@ -71,8 +75,9 @@ class SUBLIME(JointBaseline):
 
     A graph of nearest neighbors is learned without any label, so that a network sees
     the same on it as on the given graph, whose place it takes over little by little;
-    then a GCN is trained on it, with edges dropped at random. Labels, those of
-    validation nodes too, only serve the GCN. The defaults are the authors' for Cora.
+    GCNs are trained on it from time to time, with edges dropped at random, and that
+    which ``select_by`` prefers is kept. Labels, those of validation nodes too, only
+    serve the GCNs. The defaults are the authors' for Cora.
     (For Citeseer: ``learner`` "mlp_d" with ``activation`` "tanh", ``num_neighbors`` 20,
     ``contrast_epochs`` 1000, ``contrast_lr`` 1e-3, ``contrast_edge_dropout`` 0.25,
     ``mask_learned`` 0.6, ``mask_anchor`` 0.8, ``edge_dropout`` 0.5, ``weight_decay``
@@ -89,6 +94,8 @@ class SUBLIME(JointBaseline):
         search_every: Steps between two searches for what nodes take. The authors have
             1; ``"fp"`` searches once, by the features.
         contrast_epochs: Steps of the contrast. None of them looks at a label.
+        train_every: Steps of the contrast between two graphs on which a GCN is trained;
+            one is on the last.
         contrast_lr: Learning rate of the learner and of the network that compares.
         contrast_hidden: Width of that network.
         contrast_channels: Width of what it gives, and of the projection.
@@ -115,6 +122,7 @@ class SUBLIME(JointBaseline):
     activation: Activation = "relu"
     search_every: Steps = 1
     contrast_epochs: StepsOrZero = 4000
+    train_every: Steps = 500
     contrast_lr: Rate = 0.01
     contrast_hidden: SideWidth = 512
     contrast_channels: SideWidth = 256
@@ -128,6 +136,32 @@ class SUBLIME(JointBaseline):
 
     def _problem(self, task: Task) -> "SUBLIMEProblem":
         return SUBLIMEProblem(task, self)
+
+    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
+        return [self._best_graph(data, run) for run in runs]
+
+    def _best_graph(self, data: Graph, run: Run) -> Outcome:
+        """Train on each graph that the contrast leads to, and keep the best."""
+        learners: list[Tree] = []
+
+        def problem(task: Task, run: Run) -> SUBLIMEProblem:
+            begun = SUBLIMEProblem(task, self)
+            if not learners:
+                learners.extend(begun.learners())
+            begun.learner = learners[number]
+            return begun
+
+        wanted, best = Patience(self.select_by, self.patience), None
+        for number in range(max(-(-self.contrast_epochs // self.train_every), 1)):
+            (outcome,) = self.train_jointly(data, [run.stage(number)], problem)
+            kept = outcome.progress.best
+            assert kept is not None
+            if best is None or wanted.is_better(kept, best.progress.best):
+                best = outcome
+            if outcome.progress.stopped:
+                break
+        assert best is not None
+        return best
 
 
 def masked_columns(x: Features, rate: float, noise: Noise, site: int) -> Features:
@@ -269,10 +303,15 @@ class Contrast:
 
 @final
 class SUBLIMEProblem(BaselineProblem[SUBLIME]):
-    """Training loss on the learned graph, edges dropped; it is learned before.
+    """Training loss on a learned graph, edges dropped; it is learned before.
 
     The outer variables are the parameters of the learner, which stay as they are.
+
+    Attributes:
+        learner: Those to train on; without, those that the contrast ends with.
     """
+
+    learner: Tree | None = None
 
     def __init__(self, task: Task, method: SUBLIME) -> None:
         super().__init__(task, method)
@@ -288,15 +327,28 @@ class SUBLIMEProblem(BaselineProblem[SUBLIME]):
         self._learned = LastOf(self._found)
 
     def initial_outer(self) -> Tree:
-        """The learner after the contrast."""
+        """The learner after the contrast, or that which is to be trained on."""
+        return self.learners()[-1] if self.learner is None else self.learner
+
+    def learners(self) -> list[Tree]:
+        """The learner after every so many steps of the contrast, and after the last."""
         contrast, method = Contrast(self), self.method
-        found = minimise(
+        found: list[Tree] = []
+
+        def watch(steps: int, parameters: Tree) -> None:
+            if steps % method.train_every == 0:
+                found.append(contrast.learner(parameters))
+
+        last = minimise(
             contrast,
             contrast.initial(),
             make_optimizer("adam", method.contrast_lr),
             method.contrast_epochs,
+            watcher=watch,
         )
-        return contrast.learner(found)
+        if not found or method.contrast_epochs % method.train_every:
+            found.append(contrast.learner(last))
+        return found
 
     def loss(self, weights: Tree, outer: Tree, step: int) -> Tensor:
         noise, (pattern, strengths) = Noise(self.task.seed, step), self._learned(outer)
