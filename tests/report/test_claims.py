@@ -182,6 +182,39 @@ def test_what_is_said_of_equal_labels_holds(store: Store) -> None:
     assert f"in {equal} of its {total} fits it has vanilla's accuracy" in words
 
 
+def test_what_is_said_of_equal_budgets_holds(store: Store) -> None:
+    evidence = gather_evidence(load_recipe("equal_budget"), store)
+    own = {(c.method, c.dataset): evidence.scores(c) for c in evidence.results}
+    width = {
+        (one.cell.method, one.cell.dataset): one.trial.parameters.get("hidden_channels")
+        for one in evidence.plan.trials
+    }
+    same = {
+        graph: sum(
+            own["adaedge", graph][seed] == plain
+            for seed, plain in own["vanilla", graph].items()
+        )
+        for graph in GRAPHS
+    }
+    alike = [g for g in GRAPHS if width["adaedge", g] == width["vanilla", g]]
+    words = " ".join(PAGE.split())
+    assert (
+        f"in {sum(same.values())} of its {10 * len(GRAPHS)} fits, and in "
+        f"{sum(same[g] for g in alike)} of the {10 * len(alike)} in which" in words
+    )
+    for graph, least, most in (
+        ("cora", 3.6, 5.8),
+        ("citeseer", 3.8, 5.2),
+        ("air-usa", 2.3, 11.4),
+    ):
+        ahead = [
+            mean(own["gsebo", graph].values()) - mean(own[other, graph].values())
+            for other in ("dropedge", "adaedge", "ptdnet", "neuralsparse")
+        ]
+        assert (min(ahead), max(ahead)) == pytest.approx((least, most), abs=0.05)
+        assert f"{least} to {most}" in words
+
+
 def test_nothing_is_summed_up_of_a_part(tmp_path: Path) -> None:
     recipe, own = recipe_of(tmp_path, COMPARED, "table1"), Store(tmp_path / "results")
     fill(own, recipe)
