@@ -112,6 +112,22 @@ methods = ["vanilla"]
 backbones = ["gcn"]
 datasets = ["cora", "air-usa"]
 """,
+    "sensitivity": """
+title = "Sensitivity: small"
+seeds = 2
+[[trials]]
+methods = ["amortised"]
+backbones = ["gcn"]
+datasets = ["cora"]
+noise = [0, 5000]
+vary = { inner_steps = [10, 20] }
+[[trials]]
+methods = ["train_val"]
+backbones = ["gcn"]
+datasets = ["cora"]
+noise = [0, 5000]
+label = "as long"
+""",
     "beyond": """
         title = "Beyond"
         seeds = 2

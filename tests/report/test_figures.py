@@ -49,6 +49,8 @@ def panels(drawing: Drawing) -> int:
         ("inter_class", 4 + 1 + 1),
         # Two parameters and another method, on two datasets.
         ("factors", 3 * 2),
+        # A parameter and another method, on a graph with and without noise.
+        ("sensitivity", 2 * 2),
         # Kinds of noise.
         ("robustness_extended", 3),
         # A graph without noise is in the tables alone.

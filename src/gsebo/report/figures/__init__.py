@@ -16,6 +16,7 @@ FIGURES: dict[str, Callable[[Evidence], Drawing | None]] = {
     "overfitting": overfitting,
     "inter_class": strengths,
     "factors": factors,
+    "sensitivity": factors,
     "robustness_extended": robustness_extended,
     "beyond": robustness_extended,
     "metattack": over_budgets,

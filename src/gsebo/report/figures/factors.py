@@ -6,8 +6,9 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
+from gsebo.data import NoiseSpec, noise_in_words
 from gsebo.experiments import Cell, Planned
-from gsebo.report.evidence import Evidence, outline
+from gsebo.report.evidence import Evidence
 from gsebo.report.figures.drawing import Drawing, Panel, Tags, draw_svg
 from gsebo.report.figures.series import method_style, points, ticks
 from gsebo.report.names import dataset_title, method_title, place_title
@@ -17,22 +18,24 @@ FactorValues = list[tuple[str, Cell]]
 
 
 def factors(evidence: Evidence) -> Drawing | None:
-    """One card for each parameter, one panel in it for each dataset."""
+    """One card for each parameter, one panel in it for each dataset and its noise."""
+    methods = dict.fromkeys(cell.method for cell in evidence.results)
+    line = "; the line across is vanilla" if "vanilla" in methods else ""
     figure = Drawing(
         evidence.recipe.name,
         f"Test {evidence.measured('{0.title} {0.unit}')}. "
-        "Points are means over seeds, bars one standard deviation; the line across is "
-        "vanilla. The places along the axis are evenly spaced, and each panel has its "
-        "own vertical axis.",
+        f"Points are means over seeds, bars one standard deviation{line}. The places "
+        "along the axis are evenly spaced, and each panel has its own vertical axis.",
     )
-    figure.add_methods(dict.fromkeys(cell.method for cell in evidence.results))
+    figure.add_methods(methods)
     figure.add_group("")
+    graphs = dict.fromkeys(map(_graph, evidence.results))
     for number, (factor, values) in enumerate(varied(evidence.plan.trials).items()):
         panels = []
-        for dataset in outline(evidence.recipe).datasets:
-            here = [(value, cell) for value, cell in values if cell.dataset == dataset]
+        for place, graph in enumerate(graphs):
+            here = [(value, cell) for value, cell in values if _graph(cell) == graph]
             if any(evidence.summary(cell) for _, cell in here):
-                name = f"{figure.name}-{number}-{dataset}"
+                name = f"{figure.name}-{number}-{place}"
                 panels.append(_panel(evidence, name, factor, here))
         if panels:
             figure.add_card(factor, *panels)
@@ -58,11 +61,15 @@ def varied(trials: Sequence[Planned]) -> dict[str, FactorValues]:
         beside = found.setdefault(setting, {})
         for cell in [*plain, *(one.cell for one in members)]:
             if not any(
-                known.dataset == cell.dataset and known.method == cell.method
+                _graph(known) == _graph(cell) and known.method == cell.method
                 for _, known in beside
             ):
                 beside[method_title(cell.method), cell] = None
     return {name: list(values) for name, values in found.items()}
+
+
+def _graph(cell: Cell) -> tuple[str, NoiseSpec]:
+    return cell.dataset, cell.noise
 
 
 def _word(value: Any) -> str:
@@ -73,13 +80,13 @@ def _word(value: Any) -> str:
 
 def _panel(evidence: Evidence, name: str, factor: str, here: FactorValues) -> Panel:
     rows = sorted({cell.row for _, cell in here})
-    dataset = here[0][1].dataset
+    dataset, noise = graph = _graph(here[0][1])
     words = [value for value, _ in here]
     methods = tuple(dict.fromkeys(cell.method for _, cell in here))
 
     def paint(axes: Axes) -> None:
         for cell in evidence.results:
-            place = cell.dataset == dataset and cell.row in rows
+            place = _graph(cell) == graph and cell.row in rows
             if cell.method == "vanilla" and place and (one := evidence.summary(cell)):
                 style = method_style("vanilla")
                 axes.axhline(one.mean, color=style.colour, linestyle=style.line)
@@ -93,6 +100,8 @@ def _panel(evidence: Evidence, name: str, factor: str, here: FactorValues) -> Pa
         ticks(axes, words)
 
     measured = evidence.metric(dataset).title
-    title = f"Test {measured} against {factor}, {place_title(rows[0], dataset)}"
+    added = f", {noise_in_words(noise)}" if noise else ""
+    title = f"Test {measured} against {factor}, {place_title(rows[0], dataset)}{added}"
     svg = draw_svg(name, title, paint, height=130, margins={"bottom": 22})
-    return Panel(svg, Tags(methods, tuple(rows), (dataset,)), dataset_title(dataset))
+    tags = Tags(methods, tuple(rows), (dataset,))
+    return Panel(svg, tags, f"{dataset_title(dataset)}{added}")
