@@ -27,7 +27,7 @@ from gsebo.sparse import Noise, make_features
 from .examples import quick, small_graph, with_fields
 
 NODES = 13
-KINDS = ["fp", "mlp", "mlp_d"]
+KINDS = ["fp", "full", "mlp", "mlp_d"]
 STILL = {"edge_dropout": 0.0, "restoring_dropout": 0.0, "restoring_edge_dropout": 0.0}
 
 
@@ -58,6 +58,9 @@ def shaken(tree: Tree, size: float = 0.1) -> Tree:
 def generated(kind: str, tree: Tree, x: Tensor, k: int = 3) -> Tensor:
     """(S + Sᵀ) / 2 with matrices of all pairs."""
     h = x
+    if kind == "full":
+        raw = (elu(tree["score"]) + 1).view(len(x), len(x))
+        return (raw + raw.mT) / 2
     if kind != "fp":
         first, second = (
             leaf.diag() if leaf.dim() == 1 else leaf

@@ -34,7 +34,7 @@ STILL = {
     "mask_learned": 0.0,
     "edge_dropout": 0.0,
 }
-LEARNERS = ["fp", "mlp", "mlp_d", "gnn"]
+LEARNERS = ["fp", "full", "mlp", "mlp_d", "gnn"]
 
 
 @pytest.fixture(scope="module")
@@ -112,14 +112,15 @@ def test_a_step_is_that_of_dense_matrices(data: Data, learner: str) -> None:
     seen = x
     if learner == "gnn":
         seen = given @ torch.tanh(given @ x)
-    elif learner != "fp":
+    elif learner not in ("fp", "full"):
         seen = torch.tanh(x)
     near = cosine_similarity(seen[:, None], seen[None], dim=-1)
     others = near.clone().fill_diagonal_(-torch.inf).topk(3).indices
     taken = torch.eye(NODES, dtype=torch.float64).scatter(1, others, 1.0)
     raw = near.relu() * taken
-    if learner == "fp":
-        raw = taken.maximum((given > 0) * torch.exp(torch.tensor(-6.0)).double())
+    if learner in ("fp", "full"):
+        joined = (given > 0) | (learner == "full")
+        raw = taken.maximum(joined * torch.exp(torch.tensor(-6.0)).double())
     graph = (raw + raw.mT) / 2
     scale = graph.sum(1).rsqrt()
     graph = scale[:, None] * graph * scale
@@ -264,11 +265,16 @@ def test_a_learner_that_does_not_fit_is_refused(
     with pytest.raises(InvalidInput, match="learner='mlp_d' on 13 nodes with 8 feat"):
         problem_of(data, learner="mlp_d")
     problem_of(data, learner="fp")
+    monkeypatch.undo()
+    monkeypatch.setattr("gsebo.methods.baselines.pairs.free_memory", lambda _: 1000)
+    with pytest.raises(InvalidInput, match="sublime weighs all pairs of 60 nodes"):
+        quick("sublime", learner="full").fit(small_graph())
 
 
 def test_the_learned_graph_predicts() -> None:
     for learner in LEARNERS:
         model = quick("sublime", learner=learner).fit(small_graph())
         assert model.new_edge_index_.shape[1] > 0
-        # Only a parameter for each edge keeps what was given and is not similar.
-        assert bool((model.strength_ == 0).any()) == (learner != "fp")
+        # Only parameters for single edges keep what was given and is not similar.
+        kept = learner in ("fp", "full")
+        assert bool((model.strength_ == 0).any()) != kept

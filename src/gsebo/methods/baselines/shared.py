@@ -45,11 +45,15 @@ class JointBaseline(EpochClassifier):
         """At most so many matrices of all pairs of nodes are held at once."""
         return 0
 
-    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
+    def _require_pairs(self, data: Graph, runs: Sequence[Run]) -> None:
+        """Refuse matrices of all pairs that do not fit into memory."""
         if matrices := self._dense_matrices(data, len(runs)):
             dtype = data.x.dtype if data.x.dtype == torch.float64 else torch.float32
             name, device = type(self).__name__.lower(), runs[0].device
             require_dense_memory(name, matrices, data.num_nodes, dtype, device)
+
+    def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
+        self._require_pairs(data, runs)
         return self.train_jointly(
             data,
             runs,
@@ -172,8 +176,13 @@ def with_itself(taken: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 
 def without_zeros(graph: Propagation) -> Propagation:
-    """The same without edges that count for nothing; self-loops stay."""
+    """The same without edges that count for nothing; self-loops stay.
+
+    A graph of all pairs stays as it is: it is cut where it is stored.
+    """
     pattern, strengths = graph
+    if isinstance(pattern, CompletePattern):
+        return graph
     loop = pattern.row_of_entry == pattern.column_of_entry
     kept = (strengths != 0) | loop
     return Propagation(subpattern(pattern, kept), strengths[kept])

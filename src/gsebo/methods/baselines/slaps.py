@@ -3,6 +3,7 @@
 A generator gives every node itself and k others, the entries of a sparse matrix S:
 
     fp       elu(θ_ij) + 1 for the nearest by the features, each with its own θ = 0
+    full     the same for all pairs, of which the others begin with next to no weight
     mlp_d    the cosines of X diag(w₀), ReLU, diag(w₁), nothing below 0
     mlp      the same with matrices and biases in the place of w₀ and w₁
 
@@ -27,7 +28,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, elu, mse_loss
 
 from gsebo.bilevel import Optimizer, Tree, make_optimizer
 from gsebo.files import Count
-from gsebo.graph import Propagation
+from gsebo.graph import Graph, Propagation
 from gsebo.memory import require_memory
 from gsebo.methods.baselines.pairs import dense_features
 from gsebo.methods.baselines.shared import (
@@ -52,13 +53,22 @@ from gsebo.methods.parameters import (
     Width,
 )
 from gsebo.nn.base import Features, glorot
-from gsebo.sparse import Noise, Pattern, SparseFeatures, dropout, sddmm, spmm, uniform
+from gsebo.sparse import (
+    CompletePattern,
+    Noise,
+    Pattern,
+    SparseFeatures,
+    dropout,
+    sddmm,
+    spmm,
+    uniform,
+)
 from gsebo.sparse.operators import unit_rows
 from gsebo.structure.candidates import nearest_neighbors
 from gsebo.training import Member, Task
 from gsebo.training.history import SelectBy
 
-GeneratorKind = Literal["fp", "mlp", "mlp_d"]
+GeneratorKind = Literal["fp", "full", "mlp", "mlp_d"]
 _SCORE = "score"
 # The score of an edge that begins with next to no weight.
 _HARDLY = -6.0
@@ -68,6 +78,8 @@ Activation = Literal["relu", "tanh"]
 _MASK_SITE, _EDGE_SITE, _HIDDEN_SITE, _WEIGHT_SITE = 1000, 1002, 1004, 1005
 # Matrices of the size of an embedding that a generator holds in a step.
 _EMBEDDINGS = 8
+# Matrices of all pairs: scores, what Adam remembers of them, graphs, masks, gradients.
+PAIR_MATRICES = 24
 # Two dense layers, what Adam remembers of them, their gradients, and new ones.
 _LAYERS = 12
 
@@ -86,7 +98,8 @@ class SLAPS(JointBaseline):
     ``structure_lr`` 0.01, ``edge_dropout`` 0.25, ``restoring_edge_dropout`` 0.5.)
 
     Args:
-        generator: How edges come about: ``"mlp"``, ``"mlp_d"`` or ``"fp"``.
+        generator: How edges come about: ``"mlp"``, ``"mlp_d"``, ``"fp"`` or ``"full"``,
+            which is the authors' FP and takes memory for all pairs of nodes.
         num_neighbors: k, how many others a node takes.
         activation: Between the two layers of the generator.
         structure_lr: Learning rate of the generator and of the second network.
@@ -127,6 +140,9 @@ class SLAPS(JointBaseline):
     def _structure_optimizer(self) -> Optimizer:
         return make_optimizer("adam", self.structure_lr)
 
+    def _dense_matrices(self, data: Graph, runs: int) -> int:
+        return PAIR_MATRICES * runs * (self.generator == "full")
+
 
 @final
 class TakenPairs:
@@ -158,7 +174,7 @@ class GraphGenerator:
         activation: Between two layers.
         on: A graph over which both layers propagate; without, none does.
         also: Sources and targets ``[2, edges]`` that ``"fp"`` may join beside the
-            nearest, hardly at the start.
+            nearest, hardly at the start, as ``"full"`` may join all.
     """
 
     def __init__(
@@ -174,8 +190,16 @@ class GraphGenerator:
         self._activation = _ACTIVATIONS[activation]
         self._size, self._channels = features.shape
         self._like = torch.zeros((), dtype=features.dtype, device=features.device)
-        if kind == "fp":
+        self._nearest: TakenPairs | None = None
+        if kind in ("fp", "full"):
             taken = nearest_neighbors(features, num_neighbors)
+        if kind == "full":
+            self._every = CompletePattern(self._size, features.device)
+            row, column = with_itself(taken, self._size)
+            self._start = self._like.new_full((self._every.num_entries,), _HARDLY)
+            self._start[row * self._size + column] = 0
+            return
+        if kind == "fp":
             others = taken[:, :0] if also is None else self._others(taken, also)
             pairs = TakenPairs(torch.cat([taken, others], dim=1), self._size)
             self._start = self._like.new_zeros(pairs.entries.num_entries)
@@ -188,7 +212,7 @@ class GraphGenerator:
 
     def initial(self) -> Tree:
         """Parameters with which the graph is that of the nearest by features."""
-        if self._kind == "fp":
+        if self._kind in ("fp", "full"):
             return {_SCORE: self._start.clone()}
         one, zero = self._like.new_ones, self._like.new_zeros
         if self._kind == "mlp_d":
@@ -200,16 +224,21 @@ class GraphGenerator:
         return layers
 
     @torch.no_grad()
-    def search(self, parameters: Tree) -> TakenPairs:
-        """Let every node take those that are most similar to it."""
-        if self._kind == "fp":
+    def search(self, parameters: Tree) -> TakenPairs | None:
+        """Let every node take those that are most similar to it; None: all of them."""
+        if self._kind in ("fp", "full"):
             return self._nearest
         embedding = self._embedding(parameters)
         taken = nearest_neighbors(embedding, self._num_neighbors)
         return TakenPairs(taken, self._size)
 
-    def graph(self, parameters: Tree, pairs: TakenPairs) -> tuple[Pattern, Tensor]:
+    def graph(
+        self, parameters: Tree, pairs: TakenPairs | None
+    ) -> tuple[Pattern, Tensor]:
         """Entries and weights, differentiable; entries of S are those of ``pairs``."""
+        if pairs is None:
+            weight = self._every.matrix(elu(parameters[_SCORE]) + 1)
+            return self._every, self._every.values((weight + weight.mT) / 2)
         if self._kind == "fp":
             return pairs.symmetric(elu(parameters[_SCORE]) + 1)
         unit = unit_rows(self._embedding(parameters))
@@ -240,7 +269,7 @@ def room_for(
 ) -> None:
     """Refuse a generator whose embeddings and layers do not fit into memory."""
     nodes, channels = features.shape
-    if kind == "fp":
+    if kind in ("fp", "full"):
         return
     layers = _LAYERS * channels**2 if kind == "mlp" else 0
     require_memory(

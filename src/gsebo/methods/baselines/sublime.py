@@ -39,7 +39,12 @@ from gsebo.methods.baselines.shared import (
     weights_of,
     without_zeros,
 )
-from gsebo.methods.baselines.slaps import Activation, GraphGenerator, room_for
+from gsebo.methods.baselines.slaps import (
+    PAIR_MATRICES,
+    Activation,
+    GraphGenerator,
+    room_for,
+)
 from gsebo.methods.fitting import Outcome
 from gsebo.methods.parameters import (
     FeaturesName,
@@ -54,7 +59,7 @@ from gsebo.methods.parameters import (
 from gsebo.methods.run import Run
 from gsebo.nn import GCN
 from gsebo.nn.base import Features
-from gsebo.sparse import Noise, SparseFeatures, dropout, uniform
+from gsebo.sparse import CompletePattern, Noise, SparseFeatures, dropout, uniform
 from gsebo.sparse.operators import unit_rows
 from gsebo.training import Member, Patience, Task
 from gsebo.training.history import SelectBy
@@ -65,7 +70,7 @@ _MASK_SITE, _EDGE_SITE, _ENCODER_SITE = 1000, 1001, 1002
 _VIEWS = 2
 # Similarities that are held at once.
 _BLOCK = 1 << 24
-Learner = Literal["fp", "mlp", "mlp_d", "gnn"]
+Learner = Literal["fp", "full", "mlp", "mlp_d", "gnn"]
 
 
 @final
@@ -77,22 +82,24 @@ class SUBLIME(JointBaseline):
     the same on it as on the given graph, whose place it takes over little by little;
     GCNs are trained on it from time to time, with edges dropped at random, and that
     which ``select_by`` prefers is kept. Labels, those of validation nodes too, only
-    serve the GCNs. The defaults are the authors' for Cora.
+    serve the GCNs. The defaults are the authors' for Cora, but for ``learner``, which
+    there is "full".
     (For Citeseer: ``learner`` "mlp_d" with ``activation`` "tanh", ``num_neighbors`` 20,
     ``contrast_epochs`` 1000, ``contrast_lr`` 1e-3, ``contrast_edge_dropout`` 0.25,
     ``mask_learned`` 0.6, ``mask_anchor`` 0.8, ``edge_dropout`` 0.5, ``weight_decay``
     0.05.)
 
     Args:
-        learner: What the weights of edges are: one parameter each (``"fp"``, the
-            authors' fgp, but for the nearest and the given edges instead of all pairs;
-            those that are only given begin at 0.0025, as in theirs), or cosines of
-            features that a weight each (``"mlp_d"``, their att), two dense layers
-            (``"mlp"``) or two layers over the given graph (``"gnn"``) have changed.
+        learner: What the weights of edges are: one parameter for each pair of nodes
+            (``"full"``, the authors' fgp, in which all but the nearest begin at
+            0.0025), the same for the nearest and the given edges alone (``"fp"``, in
+            memory that grows with the edges), or cosines of features that a weight
+            each (``"mlp_d"``, their att), two dense layers (``"mlp"``) or two layers
+            over the given graph (``"gnn"``) have changed.
         num_neighbors: k, how many others a node takes.
         activation: Between the layers of the learner.
         search_every: Steps between two searches for what nodes take. The authors have
-            1; ``"fp"`` searches once, by the features.
+            1; ``"fp"`` and ``"full"`` search once, by the features.
         contrast_epochs: Steps of the contrast. None of them looks at a label.
         train_every: Steps of the contrast between two graphs on which a GCN is trained;
             one is on the last.
@@ -137,7 +144,11 @@ class SUBLIME(JointBaseline):
     def _problem(self, task: Task) -> "SUBLIMEProblem":
         return SUBLIMEProblem(task, self)
 
+    def _dense_matrices(self, data: Graph, runs: int) -> int:
+        return PAIR_MATRICES * (self.learner == "full")
+
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
+        self._require_pairs(data, runs)
         return [self._best_graph(data, run) for run in runs]
 
     def _best_graph(self, data: Graph, run: Run) -> Outcome:
@@ -214,6 +225,15 @@ def _compared_anew(
 ) -> tuple[Tensor, Tensor]:
     rows, columns = checkpoint(_compared, u, v, start, stop, use_reentrant=False)
     return rows, columns
+
+
+def everywhere(graph: Propagation, pairs: CompletePattern) -> Tensor:
+    """Strengths of all pairs, ``[nodes * nodes]``, 0 where the graph has no edge."""
+    pattern, strengths = graph
+    if isinstance(pattern, CompletePattern):
+        return strengths
+    place = pattern.row_of_entry * pattern.num_columns + pattern.column_of_entry
+    return strengths.new_zeros(pairs.num_entries).index_add(0, place, strengths)
 
 
 @final
@@ -293,6 +313,11 @@ class Contrast:
         """Let the anchor become a little more like what was learned."""
         tau = self._problem.method.tau
         if tau == 1:
+            return
+        if isinstance(learned.pattern, CompletePattern):
+            before = everywhere(self.anchor, learned.pattern)
+            mixed = tau * before + (1 - tau) * learned.strengths
+            self.anchor = Propagation(learned.pattern, mixed)
             return
         both = self.anchor.pattern, learned.pattern
         places = ((each.row_of_entry, each.column_of_entry) for each in both)
