@@ -6,7 +6,7 @@ from torch_geometric.data import Data
 
 from gsebo import GSEBO, Frozen, Vanilla
 
-from .examples import small_graph
+from .examples import small_graph, with_fields
 
 STEPS, TAU = 5, 4
 
@@ -36,6 +36,21 @@ def test_three_ways_to_train_a_backbone(data: Data, backbone: str, seed: int) ->
     assert_same(vanilla, frozen)
     assert_same(GSEBO(**shared, **schedule, trust_radius=0).fit(data), frozen)
     assert_same(GSEBO(**shared, **schedule, structure="fixed").fit(data), frozen)
+
+
+def test_a_sum_is_a_mean_with_less_decay_and_longer_steps(data: Data) -> None:
+    shared = {"max_outer_steps": STEPS, "random_state": 0, "dropout": 0.0}
+    shared |= {"inner_steps": TAU, "inner_optimizer": "sgd"}
+    count = int(data.train_mask.sum())
+    total = {"inner_reduction": "sum", "inner_lr": 0.5 / count, "weight_decay": 0.1}
+    mean = {"inner_lr": 0.5, "weight_decay": 0.1 / count}
+    # In single precision a unit may be switched on by rounding.
+    exact = with_fields(data, x=data.x.double())
+    frozen = Frozen(**shared, **total).fit(exact)
+    torch.testing.assert_close(
+        frozen.probability_, Frozen(**shared, **mean).fit(exact).probability_
+    )
+    assert_same(GSEBO(**shared, **total, trust_radius=0).fit(exact), frozen)
 
 
 @pytest.mark.parametrize("hypergradient", ["unrolled", "truncated", "first_order"])

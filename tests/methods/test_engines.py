@@ -102,6 +102,8 @@ def test_reverse_equals_finite_differences(data: Data, choice: str) -> None:
         {"inner_optimizer": "momentum", "inner_lr": 0.1},
         {"inner_optimizer": "sgd", "inner_lr": 0.5, "dropout": 0.0},
         {"stop_on": "holdout"},
+        {"inner_reduction": "sum"},
+        {"inner_reduction": "sum", "direct_term": True, "weight_decay": 0.1},
     ],
     ids=str,
 )

@@ -143,6 +143,7 @@ def test_only_edges_of_the_batches_change(loops: bool) -> None:
         (gsebo_on_batches, {"tied": True}, "tied=True given with batch_size"),
         (gsebo_on_batches, {"structure": "fixed"}, "structure='fixed' given with"),
         (gsebo_on_batches, {"initial_strength": "ones"}, "initial_strength='ones'"),
+        (gsebo_on_batches, {"inner_reduction": "sum"}, "inner_reduction='sum' given"),
         (gsebo_on_batches, {"batch_size": 0}, "batch_size=0"),
         (gsebo_on_batches, {"batch_size": 2.5}, "batch_size=2.5"),
         (gsebo_on_batches, {"batches_per_step": 0}, "batches_per_step=0"),

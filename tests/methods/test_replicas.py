@@ -100,6 +100,7 @@ def test_every_backbone_stacks(
         {"hypergradient": "first_order", "direct_term": True},
         {"inner_optimizer": "momentum", "outer_optimizer": "adam"},
         {"dropout": 0.0},
+        {"inner_reduction": "sum"},
         {"structure": "fixed"},
         {"backbone_options": {"residual": True, "norm": "layer"}},
         {"backbone_options": {"input_projection": True, "norm": "batch"}},

@@ -56,6 +56,7 @@ def test_a_fit_that_is_resumed_twice_ends_the_same(
         {"structure": "fixed"},
         {"hypergradient": Reverse(direct_term=True, horizon=2)},
         {"weight_decay": 0},
+        {"inner_reduction": "sum"},
         {"backbone": "GATv2"},
     ],
     ids=str,

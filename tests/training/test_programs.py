@@ -130,8 +130,13 @@ def test_programs_know_the_derivatives(choice: str, sparse: bool) -> None:
 @every_backbone
 @pytest.mark.parametrize(
     "options",
-    [{"dropout": 0.0}, {"per_layer": True}, {"tied": True, "learn_self_loops": False}],
-    ids=["no dropout", "per layer", "tied"],
+    [
+        {"dropout": 0.0},
+        {"per_layer": True},
+        {"tied": True, "learn_self_loops": False},
+        {"inner_reduction": "sum"},
+    ],
+    ids=["no dropout", "per layer", "tied", "sum"],
 )
 def test_with_every_option(choice: str, options: dict[str, Any]) -> None:
     assert_same_derivatives(problem_on(graph(), **BACKBONES[choice] | options))
@@ -147,6 +152,31 @@ def test_with_every_option(choice: str, options: dict[str, Any]) -> None:
 def test_on_any_graph(seed: int, choice: str, sparse: bool, directed: bool) -> None:
     data = graph(seed, sparse=sparse, directed=directed)
     assert_same_derivatives(problem_on(data, **BACKBONES[choice]), seed)
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_sum_is_the_mean_of_so_many_nodes(by_hand: bool) -> None:
+    mean, total = (
+        problem_on(graph(), inner_reduction=reduction, weight_decay=0.3)
+        for reduction in ("mean", "sum")
+    )
+    weights, outer, _ = somewhere(mean)
+
+    def found(problem: NodeClassification) -> tuple[Tensor, Tensor]:
+        ours = problem.derivatives(outer)
+        assert ours is not None
+        known = ours if by_hand else AutogradDerivatives(problem, outer, range(5, 6))
+        gradients, loss = known.inner_gradient(weights, 5)
+        return loss.detach(), gradients["weights"].clone()
+
+    count, penalty = mean.inner_nodes.numel(), mean.task.penalty(weights)
+    (loss, gradient), (sum_loss, sum_gradient) = found(mean), found(total)
+    # The penalty is the same beside both.
+    torch.testing.assert_close(sum_loss - penalty, count * (loss - penalty))
+    decay = 0.3 * weights["weights"]
+    torch.testing.assert_close(sum_gradient - decay, count * (gradient - decay))
+    losses = [problem.outer_loss(weights, outer) for problem in (mean, total)]
+    assert torch.equal(*losses)
 
 
 def test_isolated_nodes_and_no_edges() -> None:

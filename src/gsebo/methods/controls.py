@@ -33,6 +33,7 @@ from gsebo.structure import EdgeStrength
 from gsebo.training import train_structure
 from gsebo.training.history import SelectBy
 from gsebo.training.outer_step import OptimizerStep
+from gsebo.training.problem import Reduction
 
 
 @final
@@ -219,6 +220,8 @@ class Frozen(GraphClassifier):
 
     Args:
         inner_steps: Inner steps per outer step (τ).
+        inner_reduction: The training loss is the ``"mean"`` or the ``"sum"`` over the
+            training nodes.
         max_outer_steps: Number of outer steps at most.
         patience: Outer steps without a better one before stopping.
         stop_on: ``"val"``: all validation nodes decide; ``"holdout"``: a random half.
@@ -228,6 +231,7 @@ class Frozen(GraphClassifier):
     """
 
     inner_steps: Steps = 10
+    inner_reduction: Reduction = "mean"
     max_outer_steps: Steps = 100
     patience: Count = 20
     stop_on: StopOn = "val"
@@ -242,6 +246,7 @@ class Frozen(GraphClassifier):
             patience=self.patience,
             select_by=self.select_by,
             stop_on=self.stop_on,
+            inner_reduction=self.inner_reduction,
         )
         return train_on_fixed_structure(data, runs, self.network(), schedule)
 

@@ -34,6 +34,7 @@ from gsebo.training import (
     Task,
 )
 from gsebo.training.history import SelectBy
+from gsebo.training.problem import Reduction
 
 
 @dataclass(frozen=True)
@@ -169,6 +170,7 @@ def make_task(
     *,
     weight_decay: float,
     seed: int,
+    inner_reduction: Reduction = "mean",
 ) -> Task:
     """Build the network for a graph, with weights drawn by the seed."""
     data, device = prepared.data, prepared.device
@@ -187,6 +189,7 @@ def make_task(
         inner_nodes=prepared.inner_nodes,
         weight_decay=weight_decay,
         seed=seed,
+        inner_reduction=inner_reduction,
     )
 
 
@@ -199,12 +202,19 @@ def make_problem(
     weight_decay: float,
     seed: int,
     candidate: Tensor | None = None,
+    inner_reduction: Reduction = "mean",
 ) -> NodeClassification:
     """Lay the network and the structure, whose parameters are made here, over a graph.
 
     ``candidate`` says which edges are not the user's but may become part of the graph.
     """
-    task = make_task(prepared, network, weight_decay=weight_decay, seed=seed)
+    task = make_task(
+        prepared,
+        network,
+        weight_decay=weight_decay,
+        seed=seed,
+        inner_reduction=inner_reduction,
+    )
     start = task.initial_strengths
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -228,6 +238,7 @@ def make_problem(
         outer_nodes=outer_nodes.to(prepared.device),
         weight_decay=weight_decay,
         seed=seed,
+        inner_reduction=inner_reduction,
     )
 
 

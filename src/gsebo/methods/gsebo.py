@@ -70,6 +70,7 @@ from gsebo.training.outer_step import (
     OuterStepName,
     TrustRegion,
 )
+from gsebo.training.problem import Reduction
 from gsebo.training.trainer import against_given
 from gsebo.training.turns import Source
 
@@ -89,6 +90,9 @@ class GSEBO(GraphClassifier):
     Args:
         structure: What the strength of an edge is: name, class or instance.
         inner_steps: Inner steps per outer step (τ).
+        inner_reduction: The training loss is the ``"mean"`` over the training nodes or,
+            as the paper prints it, their ``"sum"``, beside which ``weight_decay``
+            counts the less, the more training nodes there are.
         outer_step: How strengths move: ``"trust"``: by relative steps that are limited,
             undone where they did harm, and given up for the graph as it is where that
             is better on the nodes that decide; ``"paper"``: by ``outer_lr`` times the
@@ -124,6 +128,7 @@ class GSEBO(GraphClassifier):
 
     structure: str | type | Structure = field(default="edge", kw_only=False)
     inner_steps: Steps = 10
+    inner_reduction: Reduction = "mean"
     outer_step: OuterStepName = "trust"
     trust_radius: ShareBelowOne = 0.03
     outer_lr: Rate = 0.01
@@ -155,6 +160,7 @@ class GSEBO(GraphClassifier):
             structure=(self.structure, "edge"),
             tied=(self.tied, False),
             initial_strength=(self.initial_strength, "vanilla"),
+            inner_reduction=(self.inner_reduction, "mean"),
         )
 
     def _refuse_unused(self) -> None:
@@ -191,6 +197,7 @@ class GSEBO(GraphClassifier):
             outer_nodes=outer_nodes,
             weight_decay=self.weight_decay,
             seed=seed,
+            inner_reduction=self.inner_reduction,
         )
 
     def train_on_folder(self, folder: GraphFolder, run: Run) -> Outcome:

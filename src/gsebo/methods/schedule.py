@@ -36,6 +36,7 @@ from gsebo.training import (
     train_weights,
 )
 from gsebo.training.history import SelectBy
+from gsebo.training.problem import Reduction
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Schedule:
     patience: int
     select_by: SelectBy
     stop_on: StopOn = "val"
+    inner_reduction: Reduction = "mean"
 
     def settings(self, data: Graph, run: Run) -> LoopSettings:
         """How the loop of one run goes."""
@@ -88,6 +90,7 @@ def train_on_fixed_structure(
                 outer_nodes=outer_nodes,
                 weight_decay=schedule.weight_decay,
                 seed=run.seed,
+                inner_reduction=schedule.inner_reduction,
             )
         )
     with threads_for(work_of(problems[0]), len(problems)):
@@ -123,7 +126,11 @@ def train_jointly(
     problems = []
     for run in runs:
         task = make_task(
-            prepared, network, weight_decay=schedule.weight_decay, seed=run.seed
+            prepared,
+            network,
+            weight_decay=schedule.weight_decay,
+            seed=run.seed,
+            inner_reduction=schedule.inner_reduction,
         )
         problems.append(make(task, run))
     work = work_of(problems[0].task)

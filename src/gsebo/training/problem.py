@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeGuard, final
+from typing import Literal, TypeGuard, final
 
 import torch
 from torch import Tensor
@@ -29,6 +29,9 @@ from gsebo.training.outer_step import OuterStep
 from gsebo.training.tape_derivatives import FLAT, Programs, TapeDerivatives
 from gsebo.training.turns import Trainable, Turn, WholeTurn, started
 
+Reduction = Literal["mean", "sum"]
+"""What is made of the losses of several nodes."""
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -36,7 +39,7 @@ class Task:
     """What is to be classified, by which network, whose parameters are initial weights.
 
     Only the labels of the inner nodes are read; λ of the penalty λ/2 ‖W‖² is
-    ``weight_decay``.
+    ``weight_decay``, whatever the reduction is.
     """
 
     backbone: Backbone
@@ -46,6 +49,7 @@ class Task:
     inner_nodes: Tensor
     weight_decay: float
     seed: int
+    inner_reduction: Reduction = "mean"
 
     def initial_weights(self) -> Tree:
         """All weights of the network as one vector."""
@@ -76,9 +80,10 @@ class Task:
         return scores
 
     def loss_of(self, logits: Tensor) -> Tensor:
-        """Mean cross-entropy of the inner nodes."""
+        """Cross-entropy of the inner nodes, their mean or their sum."""
         chosen = logits.index_select(0, self.inner_nodes)
-        return cross_entropy(chosen, self.labels[self.inner_nodes])
+        labels = self.labels[self.inner_nodes]
+        return cross_entropy(chosen, labels, reduction=self.inner_reduction)
 
     def penalty(self, weights: Tree) -> Tensor:
         """λ/2 ‖W‖² over all weights."""
@@ -130,6 +135,7 @@ class NodeClassification(HandDifferentiated):
         F(W, Z) = sum over outer (validation) nodes of the cross-entropy
 
     The outer loss is a sum, as printed in the paper: its learning rate counts on it.
+    The paper prints a sum inside, too: that is ``inner_reduction="sum"``.
     All weights live in one flat vector, so that the optimiser and its adjoint are a
     handful of operations however many layers there are. Parameters of ``backbone`` and
     ``structure`` are only the initial ones.
@@ -153,6 +159,7 @@ class NodeClassification(HandDifferentiated):
     state: Predictions | None = None
     by_hand: bool = True
     nodes: Tensor | None = None
+    inner_reduction: Reduction = "mean"
 
     def with_state(self, state: Predictions | None) -> "NodeClassification":
         """The same problem while the structure looks at other probabilities."""
@@ -176,6 +183,7 @@ class NodeClassification(HandDifferentiated):
             inner_nodes=self.inner_nodes,
             weight_decay=self.weight_decay,
             seed=self.seed,
+            inner_reduction=self.inner_reduction,
         )
 
     def initial_weights(self) -> Tree:
@@ -320,6 +328,7 @@ def stackable(problems: Sequence[Trainable]) -> TypeGuard[list[NodeClassificatio
         and each.features is first.features
         and each.graph is first.graph
         and each.weight_decay == first.weight_decay
+        and each.inner_reduction == first.inner_reduction
         and torch.equal(each.inner_nodes, first.inner_nodes)
         and torch.equal(each.outer_nodes, first.outer_nodes)
         for each in problems

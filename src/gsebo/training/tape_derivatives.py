@@ -93,7 +93,7 @@ class Programs:
             self._inner_reach,
             problem.features,
             problem.labels[problem.inner_nodes],
-            mean=True,
+            mean=problem.inner_reduction == "mean",
             seeds=self._seeds,
             lanes=lanes,
             strength_gradient=lanes == 2,
