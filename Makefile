@@ -43,6 +43,8 @@ bench: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks timing
 	$(BIN)/python -m benchmarks fit
 	$(BIN)/python -m benchmarks memory
+	$(BIN)/python -m benchmarks memory --hidden 128 --who ours torch --start warm
+	$(BIN)/python -m benchmarks memory --dataset citeseer --hidden 16 128 --who ours torch --start warm
 	$(BIN)/python -m benchmarks replicas
 	$(BIN)/python -m benchmarks scale
 	$(BIN)/python -m benchmarks amortised

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this benchmark."""
     parser.add_argument("--dataset", default="cora")
     parser.add_argument("--backbones", nargs="+", choices=BACKBONES, default=["gcn"])
-    parser.add_argument("--hidden", type=count, default=16)
+    parser.add_argument("--hidden", nargs="+", type=count, default=[16])
     parser.add_argument("--tau", nargs="+", type=count, default=[5, 20, 50])
     parser.add_argument(
         "--who",
@@ -46,11 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, records: Records) -> None:
     """Measure every case in a process of its own."""
     require_installed(arguments.who)
-    for backbone, who in itertools.product(arguments.backbones, arguments.who):
+    cases = itertools.product(arguments.backbones, arguments.hidden, arguments.who)
+    for backbone, hidden, who in cases:
         case = {
             "dataset": arguments.dataset,
             "backbone": backbone,
-            "hidden": arguments.hidden,
+            "hidden": hidden,
             "who": who,
         }
         # The first process may have to compile kernels that later ones find cached.

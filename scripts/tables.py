@@ -85,11 +85,12 @@ def table(name: str, store: Store) -> str:
 def overview_recipe() -> ExperimentRecipe:
     """GSEBO and the controls that say most about it, on the same networks."""
     controls = load_recipe("controls")
+    networks = controls.blocks[0].backbones
     blocks = (
         structs.replace(block, methods=[method])
         for method in ("vanilla", "frozen", "gsebo", "train_val")
         for block in controls.blocks
-        if method in block.methods
+        if method in block.methods and block.backbones == networks
     )
     return replace(controls, blocks=tuple(blocks))
 

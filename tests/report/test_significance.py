@@ -93,6 +93,16 @@ def test_the_control_has_as_many_labels() -> None:
     assert control_of(RICH, cells - {TAUGHT}, declared) is None
     other = Cell("gsebo", "gat", "cora")
     assert control_of(other, cells, declared) is None
+    # Of several controls the one with the same setting is taken, and is its own.
+    hidden = Cell("gsebo", **PLACE, setting="hidden")
+    alike = Cell("train_val", **PLACE, setting="hidden, 400 epochs")
+    assert control_of(hidden, cells | {alike}, declared) == alike
+    assert control_of(alike, cells | {alike}, declared) == alike
+    assert control_of(hidden, cells, declared) == TAUGHT
+    longer = Cell("train_val", **PLACE, setting="1400 epochs")
+    assert control_of(longer, cells | {longer}, declared) == TAUGHT
+    short = DeclaredControl(method="train_val")
+    assert control_of(TAUGHT, cells, short) is None
     one_row = DeclaredControl(method="train_val", setting="400 epochs", backbone="gcn")
     assert control_of(other, cells, one_row) == TAUGHT
     assert control_of(Cell("dropedge", "gat", "cora"), cells, one_row) == VANILLA

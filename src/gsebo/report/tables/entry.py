@@ -15,6 +15,7 @@ from gsebo.report.tables.significance import (
     Comparison,
     compare_cells,
     control_of,
+    is_control,
 )
 
 
@@ -97,13 +98,11 @@ def _controls(evidence: Evidence, cells: list[Cell]) -> dict[Cell, Cell | None]:
     if evidence.recipe.is_search:
         return {}
     declared, known = evidence.recipe.control, set(cells)
-    if declared is not None:
-        wanted = (declared.method, declared.setting)
-        if wanted not in {(cell.method, cell.setting) for cell in known}:
-            raise InvalidInput(
-                f"control of the recipe {evidence.recipe.name!r} is {declared.method} "
-                f"with the setting {declared.setting!r}; expected one of its cells."
-            )
+    if declared is not None and not any(is_control(cell, declared) for cell in known):
+        raise InvalidInput(
+            f"control of the recipe {evidence.recipe.name!r} is {declared.method} "
+            f"with the setting {declared.setting!r}; expected one of its cells."
+        )
     trials = {
         cell: frozenset(trial.key for trial in planned)
         for cell, planned in evidence.plan.cells().items()

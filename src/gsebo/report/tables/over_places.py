@@ -16,6 +16,7 @@ from gsebo.report.tables.significance import (
     REFERENCE,
     SIGNIFICANT,
     corrected_p_values,
+    is_control,
     learns_from_val,
     signed_rank_p_value,
 )
@@ -143,8 +144,8 @@ def _said_of_controls(shown: list[Entry], declared: DeclaredControl | None) -> s
     rich = {e.cell.method for e in shown if learns_from_val(e.cell.method)}
     plain = {e.cell.method for e in shown} - rich - {REFERENCE}
     if declared is not None:
-        settings = {e.cell.setting for e in shown if e.cell.method == declared.method}
-        if settings == {declared.setting}:
+        alike = [e.cell for e in shown if e.cell.method == declared.method]
+        if alike and all(is_control(cell, declared) for cell in alike):
             rich.remove(declared.method)
     sentences = []
     if rich and declared is None:
@@ -155,7 +156,8 @@ def _said_of_controls(shown: list[Entry], declared: DeclaredControl | None) -> s
     elif rich and declared is not None:
         sentences.append(
             f"Control of what learns from the validation labels too ({_listed(rich)}): "
-            f"{_in_words(declared.method, declared.setting)}{_on(declared)}."
+            f"{_in_words(declared.method, declared.setting)}{_on(declared)}"
+            f"{_with_own_words(shown, declared)}."
         )
     if plain:
         sentences.append(
@@ -163,6 +165,11 @@ def _said_of_controls(shown: list[Entry], declared: DeclaredControl | None) -> s
             f" {REFERENCE}{_on(declared)}."
         )
     return " ".join(sentences)
+
+
+def _with_own_words(shown: list[Entry], declared: DeclaredControl) -> str:
+    settings = {e.cell.setting for e in shown if is_control(e.cell, declared)}
+    return "" if settings <= {declared.setting} else ", with the same setting beside"
 
 
 def _on(declared: DeclaredControl | None) -> str:

@@ -55,18 +55,34 @@ def control_of(
 ) -> Cell | None:
     """The control with as many labels, in the same place; ``None`` where none is.
 
-    Of vanilla's cells the one with the same setting is taken, else the one without any.
+    Of several cells of a control the one with the same setting is taken, else the one
+    without it.
     """
     row = cell.row if declared is None else declared.backbone or cell.row
     if learns_from_val(cell.method):
         if declared is None:
             return None
-        taken = {"method": declared.method, "setting": declared.setting}
-        wanted = [replace(cell, row=row, **taken)]
+        same = replace(cell, row=row, method=declared.method)
+        wanted = [replace(same, setting=words) for words in _settings(cell, declared)]
     else:
         same = replace(cell, row=row, method=REFERENCE)
         wanted = [same, replace(same, setting="")]
     return next((one for one in wanted if one in cells), None)
+
+
+def is_control(cell: Cell, declared: DeclaredControl) -> bool:
+    """Whether a cell is of the declared control; words of its own may come first."""
+    if cell.method != declared.method or not declared.setting:
+        return (cell.method, cell.setting) == (declared.method, declared.setting)
+    return f", {cell.setting}".endswith(f", {declared.setting}")
+
+
+def _settings(cell: Cell, declared: DeclaredControl) -> list[str]:
+    """What the control of a cell may be called, the likest first."""
+    if is_control(cell, declared):
+        return [cell.setting]
+    joined = [f"{cell.setting}, {declared.setting}"] if declared.setting else []
+    return [*joined, declared.setting]
 
 
 def learns_from_val(method: str) -> bool:
