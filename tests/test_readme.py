@@ -10,6 +10,7 @@ import pytest
 from scripts import paper_preset, tables
 
 import portable_fits
+from gsebo.methods.registry import METHODS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -43,6 +44,13 @@ def test_the_first_example_prints_what_the_readme_says() -> None:
     ours = [float(text) for text in re.findall(number, done.stdout)]
     told = [float(text) for text in re.findall(number, shown[1])]
     assert ours == pytest.approx(told, abs=0.03)
+
+
+def test_methods_are_counted() -> None:
+    said = re.search(r"(\d+) methods and (\d+) controls", README)
+    words = [info.description for info in METHODS.values()]
+    controls = sum(one.startswith("control") for one in words)
+    assert said and said.groups() == (str(len(words) - controls), str(controls))
 
 
 @pytest.mark.parametrize("link", re.findall(r"\]\(([^)#:]+)\)", README))

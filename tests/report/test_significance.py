@@ -155,6 +155,7 @@ label = "longer"
 """
 LEADS = {
     "vanilla": 0.0,
+    "mlp": 0.0,
     "dropedge": 0.02,
     "adaedge": -0.02,
     "train_val": 0.1,
@@ -217,12 +218,13 @@ def test_p_values_are_corrected_for_all_tests_of_the_sheet(tmp_path: Path) -> No
 
 
 def test_captions_name_marks_and_controls(tmp_path: Path) -> None:
-    _, marks, controls = sheet_of(tmp_path, TEXT).notes
+    _, marks, controls, places = sheet_of(tmp_path, TEXT).notes
     for words in ("↑ significantly more", "↓ significantly less", "= no significant"):
         assert words in marks
     assert "? not tested" in marks and "fewer than 6 seeds" in marks
     assert "(amortised, GSEBO): train + val (longer) on the same network" in controls
     assert "(AdaEdge, DropEdge): vanilla on the same network" in controls
+    assert "at least 6 seeds of both, and where there are 5 or more" in places
 
 
 def test_five_places_are_tested_together(tmp_path: Path) -> None:
@@ -245,6 +247,55 @@ def test_four_places_are_too_few(tmp_path: Path) -> None:
     sheet = sheet_of(tmp_path, text)
     assert sheet.facts["over_places"] == []
     assert not any(one.title.startswith("Over networks") for one in sheet.tables)
+
+
+@pytest.mark.parametrize("seeds", [5, 6])
+def test_places_of_few_seeds_do_not_count(tmp_path: Path, seeds: int) -> None:
+    text = TEXT.replace(', "texas"', "").replace('"gcn", "gat"', '"gcn"')
+    text += f"""
+    [[trials]]
+    methods = ["vanilla", "dropedge"]
+    backbones = ["gcn"]
+    datasets = ["texas"]
+    seeds = {seeds}
+    """
+    records: Any = sheet_of(tmp_path, text).facts["over_places"]
+    found = {record["method"]: record["places"] for record in records}
+    # With five of one place there are four others, which are too few.
+    assert found == ({} if seeds < FEWEST_SEEDS else {"dropedge": 5})
+
+
+def test_a_control_on_another_network_is_named(tmp_path: Path) -> None:
+    declared = 'setting = "longer"'
+    text = TEXT.replace(declared, f'{declared}, backbone = "gcn"')
+    text += """
+    [[trials]]
+    methods = ["mlp", "train_val"]
+    backbones = ["mlp"]
+    datasets = ["cora", "citeseer", "terrorist", "air-usa", "texas"]
+    set = { max_epochs = 400 }
+    label = "longer"
+    """
+
+    def outcome(planned: Planned) -> float:
+        return ordered(planned) - (planned.trial.backbone == "mlp") / 4
+
+    sheet = sheet_of(tmp_path, text, outcome)
+    assert verdicts(sheet, "gat")["gsebo"] == "worse"
+    assert verdicts(sheet, "mlp") == {"mlp": "worse", "train_val": "worse"}
+    assert verdicts(sheet)["train_val"] is None
+    # So the control of one network is compared, too.
+    assert (
+        "(amortised, GSEBO, train + val): train + val (longer) on GCN" in sheet.notes[2]
+    )
+    (table,) = (one for one in sheet.tables if one.title.startswith("Over networks"))
+    found = {row.labels[0]: row.contents[:2] for row in table.rows}
+    assert found["DropEdge"] == ("vanilla", "5")
+    assert found["DropEdge on GAT"] == found["MLP"] == ("vanilla on GCN", "5")
+    assert found["train + val on MLP"] == ("train + val (longer) on GCN", "5")
+    records: Any = sheet.facts["over_places"]
+    networks = {(record["method"], record["networks"]) for record in records}
+    assert {("dropedge", None), ("dropedge", ("gat", "gcn"))} <= networks
 
 
 def test_five_seeds_are_not_tested(tmp_path: Path) -> None:

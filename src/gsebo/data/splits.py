@@ -262,8 +262,8 @@ _DRAWN = {"planetoid", "random", "halves", "seen", "unseen"}
 def _cut(nodes: Nodes, percentages: list[int]) -> list[Nodes]:
     """Cut nodes at the running sums of the percentages, each rounded down.
 
-    Rounding the running sums, not the parts, is what reproduces the published split
-    of the Terrorist graph.
+    Rounding the running sums, not the parts, is what gives the masks of the Terrorist
+    graph as we have them; the split of the paper is not public.
     """
     return np.split(nodes, np.cumsum(percentages) * len(nodes) // 100)[:3]
 

@@ -73,7 +73,8 @@ class GAugM(EpochClassifier):
         predictor_lr: Its learning rate, of Adam.
         predictor_scaling: Rows of features are divided by their ``"sum"``, as the
             authors do, or by their largest number (``"max"``). The sum makes features
-            of many entries so small that training takes several times as long.
+            of many entries so small that training takes several times as long;
+            ``"max"`` was looked for because test figures missed the published ones.
         compat: Do as the authors' code: the auto-encoder is trained to find each link
             in one direction only, and pairs are ranked by one random draw instead of
             by the means.

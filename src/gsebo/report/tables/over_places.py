@@ -1,6 +1,6 @@
 """What is said below tables of accuracies: what marks mean, and a test over places."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import mean
 
@@ -15,8 +15,8 @@ from gsebo.report.tables.significance import (
     FEWEST_SEEDS,
     REFERENCE,
     SIGNIFICANT,
+    control_of,
     corrected_p_values,
-    is_control,
     learns_from_val,
     signed_rank_p_value,
 )
@@ -29,6 +29,12 @@ from gsebo.report.tables.table import (
     lay_out,
 )
 
+_OVER_PLACES = (
+    "The test over networks and graphs is made of those with at least "
+    f"{FEWEST_SEEDS} seeds of both, and where there are {FEWEST_PLACES} or more."
+)
+_Compared = tuple[str, str, str, str, tuple[str, str] | None]
+
 
 @dataclass(frozen=True)
 class PlaceTest:
@@ -38,6 +44,8 @@ class PlaceTest:
     setting: str
     control: str
     control_setting: str
+    # Its network and the control's, where they are not the same everywhere.
+    networks: tuple[str, str] | None
     # Means less those of the control, in points, one for each network and graph.
     differences: tuple[float, ...]
     p: float
@@ -50,6 +58,7 @@ class PlaceTest:
             "setting": self.setting,
             "control": self.control,
             "control_setting": self.control_setting,
+            "networks": self.networks,
             "places": len(self.differences),
             "above": sum(one > 0 for one in self.differences),
             "mean_difference": mean(self.differences),
@@ -62,17 +71,21 @@ def place_tests(found: Mapping[Cell, Entry]) -> list[PlaceTest]:
     """Wilcoxon's test of the means of every method that has enough places.
 
     A place is a network and a graph as it is: levels of noise and budgets of an attack
-    are no further graphs.
+    are no further graphs. It counts if it has enough seeds for a test of its own. What
+    is compared with a control on another network is tested for each network.
     """
-    pairs: dict[tuple[str, str, str, str], list[float]] = {}
+    pairs: dict[_Compared, list[float]] = {}
     for cell, entry in found.items():
         control = entry.comparison.control
-        if control is None or cell.noise or DATASETS[cell.dataset].family:
+        if control is None or entry.comparison.p is None:
+            continue
+        if cell.noise or DATASETS[cell.dataset].family:
             continue
         ours, theirs = entry.ours, found[control].ours
         if ours is not None and theirs is not None:
-            key = (cell.method, cell.setting, control.method, control.setting)
-            pairs.setdefault(key, []).append(ours.mean - theirs.mean)
+            networks = (cell.row, control.row) if cell.row != control.row else None
+            words = (cell.method, cell.setting, control.method, control.setting)
+            pairs.setdefault((*words, networks), []).append(ours.mean - theirs.mean)
     kept = {key: each for key, each in pairs.items() if len(each) >= FEWEST_PLACES}
     p_values = [signed_rank_p_value(each) for each in kept.values()]
     return [
@@ -91,15 +104,21 @@ def place_table(tests: Iterable[PlaceTest]) -> Table | None:
     }
     lines = []
     for one in tests:
+        method, against = one.method, _in_words(one.control, one.control_setting)
+        if one.networks is not None:
+            own, other = map(backbone_title, one.networks)
+            against = f"{against} on {other}"
+            if method_title(method) != own:
+                method = f"{method_title(method)} on {own}"
         line: dict[str, list[Content]] = {
-            "against": [_in_words(one.control, one.control_setting)],
+            "against": [against],
             "places": [str(len(one.differences))],
             "above in": [str(sum(each > 0 for each in one.differences))],
             "difference": [Value(mean(one.differences), signed=True)],
             "p": [_probability(one.p)],
             "corrected": [_probability(one.corrected)],
         }
-        lines.append(((one.method, one.setting), line))
+        lines.append(((method, one.setting), line))
     if not lines:
         return None
     title = (
@@ -107,6 +126,11 @@ def place_table(tests: Iterable[PlaceTest]) -> Table | None:
         "Wilcoxon's signed-rank test"
     )
     return lay_out(title, ("method", "setting"), groups, lines)
+
+
+def place_notes(tests: Iterable[PlaceTest]) -> tuple[str, ...]:
+    """Say which networks and graphs these tests are made of."""
+    return (_OVER_PLACES,) if any(tests) else ()
 
 
 def mark_notes(
@@ -145,7 +169,8 @@ def _said_of_controls(shown: list[Entry], declared: DeclaredControl | None) -> s
     plain = {e.cell.method for e in shown} - rich - {REFERENCE}
     if declared is not None:
         alike = [e.cell for e in shown if e.cell.method == declared.method]
-        if alike and all(is_control(cell, declared) for cell in alike):
+        # A control is its own.
+        if alike and all(control_of(c, (c,), declared) == c for c in alike):
             rich.remove(declared.method)
     sentences = []
     if rich and declared is None:
@@ -157,19 +182,24 @@ def _said_of_controls(shown: list[Entry], declared: DeclaredControl | None) -> s
         sentences.append(
             f"Control of what learns from the validation labels too ({_listed(rich)}): "
             f"{_in_words(declared.method, declared.setting)}{_on(declared)}"
-            f"{_with_own_words(shown, declared)}."
+            f"{_with_own_words(shown, rich, declared.setting)}."
         )
     if plain:
         sentences.append(
             f"Control of what learns from the training labels alone ({_listed(plain)}):"
-            f" {REFERENCE}{_on(declared)}."
+            f" {REFERENCE}{_on(declared)}{_with_own_words(shown, plain)}."
         )
     return " ".join(sentences)
 
 
-def _with_own_words(shown: list[Entry], declared: DeclaredControl) -> str:
-    settings = {e.cell.setting for e in shown if is_control(e.cell, declared)}
-    return "" if settings <= {declared.setting} else ", with the same setting beside"
+def _with_own_words(
+    shown: list[Entry], compared: Collection[str], setting: str = ""
+) -> str:
+    """Whether methods are compared with a control that has a setting beside its own."""
+    controls = (e.comparison.control for e in shown if e.cell.method in compared)
+    if {control.setting for control in controls if control is not None} <= {setting}:
+        return ""
+    return ", with the same setting where there is one"
 
 
 def _on(declared: DeclaredControl | None) -> str:

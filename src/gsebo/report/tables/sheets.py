@@ -30,7 +30,12 @@ from gsebo.report.tables.claims import claim_tables, elsewhere_tables
 from gsebo.report.tables.detection import detection_sheet
 from gsebo.report.tables.entry import Entry, entries
 from gsebo.report.tables.evasion import evasion_sheet
-from gsebo.report.tables.over_places import mark_notes, place_table, place_tests
+from gsebo.report.tables.over_places import (
+    mark_notes,
+    place_notes,
+    place_table,
+    place_tests,
+)
 from gsebo.report.tables.significance import Comparison, learns_from_val
 from gsebo.report.tables.table import (
     ColumnGroup,
@@ -86,6 +91,7 @@ def accuracy_sheet(evidence: Evidence, *, brackets: bool = False) -> Sheet:
         tables=tuple(tables),
         notes=(
             *_notes(evidence, found.values(), seeds, brackets),
+            *place_notes(over_places),
             *_reasons(recipe),
             *claims,
         ),
