@@ -13,7 +13,7 @@ from gsebo.methods import GraphClassifier
 from methods.examples import fitted, quick, small_graph, with_fields
 
 NETWORKS = ["gcn", "gat", "sage", "sage-gcn", "jk", "jk-sage", "mlp", "pyg:GCN"]
-NETWORKS += ["appnp", "gcnii"]
+NETWORKS += ["appnp", "gcnii", "grand"]
 OPTIONS: dict[str, Any] = {"max_outer_steps": 4, "random_state": 0, "device": "cpu"}
 
 

@@ -20,6 +20,7 @@ from gsebo.nn.biweight import BiweightNet
 from gsebo.nn.gat import GAT
 from gsebo.nn.gcn import GCN
 from gsebo.nn.gcnii import GCNII
+from gsebo.nn.grand import GRAND
 from gsebo.nn.jk import JKNet
 from gsebo.nn.mlp import MLP
 from gsebo.nn.sage import SAGE
@@ -101,6 +102,8 @@ NATIVE: dict[str, Callable[[], Backbone]] = {
     "strong jk": lambda: JKNet(*SIZES, num_layers=2, **STRONG),
     "appnp": lambda: APPNP(*SIZES, hops=3),
     "gcnii": lambda: GCNII(*SIZES, num_layers=3),
+    "grand": lambda: GRAND(*SIZES, hops=3),
+    "grand of 1 layer": lambda: GRAND(*SIZES, hops=2, num_layers=1),
     "magna": lambda: MAGNANet(*SIZES, dropout=0.5, heads=2, hops=3, top_k=2),
     "stable": lambda: StableNet(*SIZES, embedding_channels=5),
     "biweight": lambda: BiweightNet(*SIZES),

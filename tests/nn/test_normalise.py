@@ -9,7 +9,7 @@ from gsebo.nn import make_backbone
 from gsebo.sparse import CompletePattern
 
 NODES = 6
-LOOPED = ["gcn", "gat", "sage-gcn", "jk", "jk-sage", "appnp", "gcnii"]
+LOOPED = ["gcn", "gat", "sage-gcn", "jk", "jk-sage", "appnp", "gcnii", "grand"]
 SIZES = {"in_channels": 3, "hidden_channels": 4, "out_channels": 2, "num_layers": 2}
 
 
@@ -93,7 +93,7 @@ def test_renormalised_attention_without_an_edge_is_attention_without_it() -> Non
 
 @pytest.mark.parametrize("name", [*LOOPED, "sage"])
 def test_strengths_may_be_a_function_of_each_layers_input(name: str) -> None:
-    network = build(name, **{"hops": 2} if name == "appnp" else {})
+    network = build(name, **{"hops": 2} if name in ("appnp", "grand") else {})
     pattern = topology(network.self_loops).pattern
     x = torch.randn(NODES, 3, dtype=torch.float64)
     seen: list[tuple[int, int]] = []

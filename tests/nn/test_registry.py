@@ -146,6 +146,8 @@ def test_backbones_as_classes_and_instances():
         ("gat", {"input_projection": True, "output_heads": 2}, "output_heads=2 given"),
         ("appnp", {"alpha": 1.0}, "alpha=1.0 given; expected 0 <= alpha < 1"),
         ("appnp", {"hops": 0}, "hops=0 given; expected an integer >= 1"),
+        ("grand", {"hops": 0}, "hops=0 given; expected an integer >= 1"),
+        ("grand", {"node_dropout": 1}, "=1 given; expected 0 <= node_dropout < 1"),
         ("gcnii", {"theta": -1}, "theta=-1 given; expected 1e-06 <= theta"),
         ("sage-gcn", {"aggregator": "mean"}, "SAGE does not take option 'aggregator'"),
         ("jk", {"mode": "sum"}, "mode is 'sum'"),

@@ -58,6 +58,8 @@ def test_a_fit_that_is_resumed_twice_ends_the_same(
         {"weight_decay": 0},
         {"inner_reduction": "sum"},
         {"backbone": "GATv2"},
+        {"labels": "train"},
+        {"consistency": 1.0, "num_views": 2, "warmup": 9},
     ],
     ids=str,
 )
@@ -67,6 +69,17 @@ def test_other_options_resume_too(
     interrupt(make("gsebo", **options), data, tmp_path)
     resumed = make("gsebo", **options).fit(data, checkpoint=resuming(tmp_path))
     assert_same_run(resumed, make("gsebo", **options).fit(data))
+
+
+@pytest.mark.parametrize("methods", ["vanilla,mlp,amortised", "vanilla,gsebo"])
+def test_a_choice_by_few_labels_resumes_too(
+    methods: str, data: Data, tmp_path: Path
+) -> None:
+    """Trainings of its candidates, which may be several each, are kept apart."""
+    options = {"labels": "train", "methods": methods}
+    interrupt(make("auto", **options), data, tmp_path, after=1)
+    resumed = make("auto", **options).fit(data, checkpoint=resuming(tmp_path))
+    assert_same_run(resumed, make("auto", **options).fit(data))
 
 
 @every_method

@@ -34,6 +34,7 @@ class Cell:
     dataset: str
     noise: NoiseSpec = 0
     setting: str = ""  # The block's label and the varied parameters in words.
+    labels: str = "all"  # Whose labels teach: its parameter of this name.
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,9 @@ def block_trials(
         )
         network = {"backbone": backbone} if row in block.variants else {}
         words = (block.label, setting_in_words(network | varied))
-        cell = Cell(method, row, dataset, noise, ", ".join(filter(None, words)))
+        setting = ", ".join(filter(None, words))
+        labels = parameters.get("labels", "all")
+        cell = Cell(method, row, dataset, noise, setting, labels)
         for seed in range(seeds):
             trial = Trial(
                 method=method,

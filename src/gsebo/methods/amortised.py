@@ -5,7 +5,7 @@ Inoculated ones were judged on graphs with false edges, too.
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple, final
 
 import torch
@@ -29,7 +29,6 @@ from gsebo.methods.amortised_fit import (
     outcome_of_networks,
     refitted_outcome,
 )
-from gsebo.methods.base import GraphClassifier
 from gsebo.methods.batched import check_batches, column_on_disk
 from gsebo.methods.fitting import (
     NetworkChoices,
@@ -41,7 +40,7 @@ from gsebo.methods.fitting import (
     work_of,
 )
 from gsebo.methods.folder_fit import build, learnable
-from gsebo.methods.folds import LabelUse
+from gsebo.methods.folds import Labels, LabelUse
 from gsebo.methods.parameters import (
     CountOrZero,
     EvidenceNames,
@@ -56,6 +55,7 @@ from gsebo.methods.parameters import (
     Steps,
 )
 from gsebo.methods.run import Run, threads_for
+from gsebo.methods.schedule import TaughtByAllNodes
 from gsebo.model.fitted import FittedModel, graph_checksum
 from gsebo.model.scorer import Scorer
 from gsebo.structure import AmortisedStrength
@@ -89,7 +89,7 @@ def with_candidates(
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class AmortisedClassifier(GraphClassifier):
+class AmortisedClassifier(TaughtByAllNodes):
     """What all methods share that learn one function of the ends of an edge.
 
     The network, and how its weights are trained, is said by the parameters of every
@@ -101,6 +101,10 @@ class AmortisedClassifier(GraphClassifier):
         outer_optimizer: ``"adam"``, ``"sgd"`` or ``"momentum"``.
         max_outer_steps: Number of outer steps, rounded up to whole rounds of all
             networks; ``history_`` has one record for each round.
+        labels: Whose labels teach: ``"all"``, those of training and validation nodes;
+            ``"train"``: those of training nodes alone, while those of validation nodes
+            stop the last training and decide whether the learned graph is taken or the
+            given one, which stays unless it is beaten by more than a standard error.
         label_use: ``"folds"``: each labelled node is held out by one of ``num_folds``
             networks; ``"cross"``: one network, all labelled nodes divided anew before
             each outer step; ``"fixed"``: training nodes inside, validation nodes
@@ -119,12 +123,18 @@ class AmortisedClassifier(GraphClassifier):
         residual: A number of its own for every edge, beside the function.
         shrinkage: Share of those numbers taken off after each outer step.
         scorer_decay: The same for the weights of the function.
-        direct_term: Include ∂F/∂φ at fixed weights.
+        direct_term: Include ∂F/∂φ at fixed weights. The stored evidence for doing so is
+            of test figures alone.
         hypergradient: ``"reverse"``, ``"unrolled"``, ``"truncated"``, ``"implicit"``,
             ``"first_order"``, or an engine.
         refit: Train fresh weights on all labelled nodes at the end.
         refit_epochs: For so many passes over the labelled nodes; on batches, of 10
-            steps at most.
+            steps at most. With ``labels="train"`` at most so many.
+        structure_backbone: Name of the network that the structure is learned with,
+            where that is another than the one that predicts; both have to weigh edges
+            alike.
+        consistent_inside: Let nodes without labels teach, as ``consistency`` says, in
+            the training that is differentiated too, not only in those after it.
     """
 
     uses_edge_attr: ClassVar[bool] = True
@@ -133,6 +143,7 @@ class AmortisedClassifier(GraphClassifier):
     outer_lr: Rate = 0.01
     outer_optimizer: OptimizerName = "adam"
     max_outer_steps: Steps = 100
+    labels: Labels = "all"
     label_use: LabelUse = "folds"
     num_folds: NumFolds = 5
     inner_share: ShareBelowOne = 0.7
@@ -148,6 +159,8 @@ class AmortisedClassifier(GraphClassifier):
     hypergradient: HypergradientName | Hypergradient = "reverse"
     refit: bool = True
     refit_epochs: Steps = 400
+    structure_backbone: str | None = None
+    consistent_inside: bool = False
 
     def remembered_steps(self) -> int:
         """Training steps whose gradients are kept until they are walked back."""
@@ -174,9 +187,37 @@ class AmortisedClassifier(GraphClassifier):
         """The network that knows features alone."""
         return NetworkChoices("mlp", self.hidden_channels, 2, self.dropout, None)
 
+    def structure_network(self) -> NetworkChoices:
+        """The network that the structure is learned with."""
+        if self.structure_backbone is None:
+            return self.network()
+        own = replace(self.network(), backbone=self.structure_backbone, options=None)
+        return own
+
     def networks(self) -> list[NetworkChoices]:
-        """The network, and the one that knows features alone."""
-        return [self.network(), self.features_network()]
+        """The network, the one that knows features alone, and that of the structure."""
+        learning = [] if self.structure_backbone is None else [self.structure_network()]
+        return [self.network(), self.features_network(), *learning]
+
+    def _check_parameters(self) -> None:
+        given = self.labels, self.label_use
+        if given == ("train", "fixed"):
+            raise InvalidInput(
+                "label_use='fixed' given with labels='train', where validation labels "
+                "teach nothing; expected label_use='folds' or 'cross'."
+            )
+        needed = {
+            "labels='train'": self.labels == "train",
+            f"structure_backbone={self.structure_backbone!r}": (
+                self.structure_backbone is not None
+            ),
+        }
+        for words, wanted in needed.items():
+            if wanted and not self.refit:
+                raise InvalidInput(
+                    f"refit=False given with {words}; expected refit=True, because "
+                    "what predicts is trained at the end."
+                )
 
     def learn(
         self, problem: Networks, run: Run, stop_nodes: Tensor, group: Group | None
@@ -254,7 +295,15 @@ class Amortised(AmortisedClassifier):
     shard_strengths: bool = False
 
     def _check_parameters(self) -> None:
-        check_batches(self, candidates=(self.candidates, 0), refit=(self.refit, True))
+        super()._check_parameters()
+        check_batches(
+            self,
+            candidates=(self.candidates, 0),
+            refit=(self.refit, True),
+            labels=(self.labels, "all"),
+            structure_backbone=(self.structure_backbone, None),
+            consistency=(self.consistency, 0),
+        )
 
     def allows_floor(self, floor: float) -> bool:
         """There is none."""
@@ -345,7 +394,8 @@ class Inoculated(AmortisedClassifier):
     how much more often edges far from labelled nodes look as if drawn by chance than
     edges between labelled nodes. Where many do, nearest neighbors by features stand in,
     and what features alone say of a node has a part in its prediction.
-    Weights learn on the given graph alone.
+    Weights learn on the given graph alone. How much follows from the evidence was
+    chosen on nodes of no mask; ``floor`` was added after test figures had been seen.
 
     Args:
         dose: False edges for each edge of a judging node, on average; ``None``: as
@@ -362,6 +412,7 @@ class Inoculated(AmortisedClassifier):
     floor: Rate | None = None
 
     def _check_parameters(self) -> None:
+        super()._check_parameters()
         if self.floor and (self.predictions == "none" or not self.refit):
             raise InvalidInput(
                 f"floor={self.floor!r} given with predictions={self.predictions!r} and "

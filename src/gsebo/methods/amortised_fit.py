@@ -24,6 +24,7 @@ from gsebo.bilevel import Tree, make_optimizer
 from gsebo.bilevel.tree import unflatten
 from gsebo.data import num_classes
 from gsebo.distributed.group import Group
+from gsebo.errors import InvalidInput
 from gsebo.graph import Propagation, Topology
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.graph import Graph
@@ -36,7 +37,13 @@ from gsebo.methods.fitting import (
     make_problem,
     work_of,
 )
-from gsebo.methods.folds import FoldNodes, division_of, fold_nodes
+from gsebo.methods.folds import (
+    FoldNodes,
+    division_of,
+    fold_nodes,
+    surely_better,
+    taught_labels,
+)
 from gsebo.methods.run import Run
 from gsebo.model.layerwise import ChunkedGraph
 from gsebo.model.scorer import Scorer
@@ -69,6 +76,9 @@ from gsebo.training.tape_derivatives import FLAT
 if TYPE_CHECKING:
     from gsebo.methods.amortised import Amortised, AmortisedClassifier
 
+# Steps between two looks at validation nodes, and looks without a better one before the
+# last training stops, where these are for stopping alone.
+_LOOK_EVERY, _PATIENCE = 5, 40
 # Rows of features that a network without edges learns from at once.
 _ROWS = 2**15
 
@@ -86,6 +96,7 @@ class Learned:
         first: Weights of the network whose predictions it compares.
         weights: Of the network that predicts; ``None`` where those that learned the
             structure do.
+        kept: Whether the learned graph is taken. Else the weights are for the given.
     """
 
     networks: Networks
@@ -93,6 +104,7 @@ class Learned:
     features_only: Tree | None = None
     first: Tree | None = None
     weights: Tree | None = None
+    kept: bool = True
 
 
 class AmortisedFit(ABC):
@@ -159,7 +171,12 @@ class AmortisedFit(ABC):
                 problem, weights, outer, features_only=chosen, network=compared
             )
 
-        return Learned(networks, progress, alone, first, self.train(progress, seen))
+        weights = self.train(progress, seen)
+        return self.settled(Learned(networks, progress, alone, first, weights))
+
+    def settled(self, learned: Learned) -> Learned:
+        """What was learned, or what is to be taken instead."""
+        return learned
 
     def networks(self) -> Networks:
         """The networks that learn the structure in turns."""
@@ -211,6 +228,9 @@ def _stitched(
 class FullBatchFit(AmortisedFit):
     """A fit on all of a graph at once; ``candidate`` says which edges are not given."""
 
+    # The learned graph as the network sees it whose weights are chosen.
+    _judged: NodeClassification | None = None
+
     def __init__(
         self,
         method: AmortisedClassifier,
@@ -221,12 +241,15 @@ class FullBatchFit(AmortisedFit):
     ) -> None:
         super().__init__(method, run)
         self._prepared, data = prepared, prepared.data
-        val = data.val_mask.nonzero().squeeze(-1)
+        self._candidate = candidate
+        self._val = val = data.val_mask.nonzero().squeeze(-1)
+        taught = taught_labels(data, method.labels)
         self.structure = method.make_structure()
-        base = self._problem(self.structure, val, candidate)
+        base = self._problem(self.structure, val, candidate, inside=True)
         inoculation = self._inoculation(base, dose) if dose else None
         self.source, self.stop_nodes = FullBatch(base, inoculation), base.outer_nodes
-        self.backbone, self.work = base.backbone, work_of(base)
+        self._predicting = self._with_predictor(base)
+        self.backbone, self.work = self._predicting.backbone, work_of(base)
         self._alone = make_problem(
             prepared,
             method.features_network(),
@@ -236,10 +259,10 @@ class FullBatchFit(AmortisedFit):
             seed=run.seed,
         )
         self.alone = self._alone.backbone
-        labelled = (data.train_mask | data.val_mask).nonzero().squeeze(-1)
+        labelled = (taught.train_mask | taught.val_mask).nonzero().squeeze(-1)
         self.labelled = labelled.to(prepared.device)
         self.folds = fold_nodes(
-            data, method.label_use, method.num_folds, run.seed, prepared.device
+            taught, method.label_use, method.num_folds, run.seed, prepared.device
         )
 
     def _inoculation(self, base: NodeClassification, dose: float) -> Inoculation:
@@ -274,17 +297,41 @@ class FullBatchFit(AmortisedFit):
         )
 
     def _problem(
-        self, structure: Structure, nodes: Tensor, candidate: Tensor | None = None
+        self,
+        structure: Structure,
+        nodes: Tensor,
+        candidate: Tensor | None = None,
+        *,
+        inside: bool = False,
     ) -> NodeClassification:
+        """Learn on a structure; ``inside``: in the training that is differentiated."""
+        method = self.method
+        consistent = method.consistent_inside or not inside
         return make_problem(
             self._prepared,
-            self.method.network(),
+            method.structure_network() if inside else method.network(),
             structure,
             outer_nodes=nodes,
-            weight_decay=self.method.weight_decay,
+            weight_decay=method.weight_decay,
             seed=self.run.seed,
             candidate=candidate,
+            consistency=method.teaching() if consistent else None,
         )
+
+    def _with_predictor(self, base: NodeClassification) -> NodeClassification:
+        """The learned structure, below the network that predicts."""
+        if self.method.structure_backbone is None:
+            return base
+        predictor = self._problem(Fixed(), self._val).backbone
+        learning = base.backbone
+        for name in ("normalisation", "self_loops"):
+            if getattr(predictor, name) is not getattr(learning, name):
+                raise InvalidInput(
+                    f"structure_backbone={self.method.structure_backbone!r} given with "
+                    f"backbone={self.method.backbone!r}, which weighs edges otherwise; "
+                    "expected two networks that weigh them alike."
+                )
+        return replace(base, backbone=predictor)
 
     def _trained(self, problem: NodeClassification, nodes: Tensor) -> Tree:
         """Weights to the last epoch: nothing is selected."""
@@ -298,6 +345,25 @@ class FullBatchFit(AmortisedFit):
         )
         return progress.best_weights
 
+    def _selected(self, problem: NodeClassification) -> Progress:
+        """Weights of the evaluation that is best on validation nodes."""
+        epochs = self.method.refit_epochs
+        (progress,) = train_weights(
+            [problem.with_nodes(self.labelled, self.stop_nodes)],
+            self.optimizer,
+            steps_per_evaluation=_LOOK_EVERY,
+            max_training_steps=epochs,
+            settings=[
+                LoopSettings(
+                    -(-epochs // _LOOK_EVERY),
+                    Patience("accuracy", _PATIENCE),
+                    self.stop_nodes,
+                    "",
+                )
+            ],
+        )
+        return progress
+
     def train_features_only(self, nodes: Tensor) -> Tree:
         return self._trained(self._alone, nodes)
 
@@ -306,13 +372,33 @@ class FullBatchFit(AmortisedFit):
         return lambda problem: predicted
 
     def train(self, progress: Progress, state_at: StateAt) -> Tree:
-        assert isinstance(self.source, FullBatch)
-        base, outer = self.source.base, progress.best_outer
+        base, outer = self._predicting, progress.best_outer
         with torch.no_grad():
             seen = base.with_state(state_at(base, {}, outer))
             strengths = seen.strengths(outer)
         fixed = self._problem(Fixed(strengths), self.labelled)
-        return self._trained(fixed, self.labelled)
+        if self.method.labels == "all":
+            return self._trained(fixed, self.labelled)
+        # The graph that is scored last is the one that is judged.
+        self._judged, found = fixed, self._selected(fixed)
+        return found.best_weights
+
+    def settled(self, learned: Learned) -> Learned:
+        if self.method.labels == "all":
+            return learned
+        assert learned.weights is not None and self._judged is not None
+        nodes = self.stop_nodes
+        base = self._predicting
+        given = strengths_as_given(base.graph, base.backbone, self._candidate)
+        plain = self._problem(Fixed(given), self.labelled)
+        weights = self._selected(plain).best_weights
+        ours, theirs = (
+            problem.scores(own, {})[nodes].log_softmax(-1)
+            for problem, own in ((self._judged, learned.weights), (plain, weights))
+        )
+        if surely_better(ours, theirs, plain.labels[nodes]):
+            return learned
+        return replace(learned, weights=weights, kept=False)
 
 
 @final
@@ -465,6 +551,13 @@ def refitted_outcome(
     """
     backbone, features, progress = fit.backbone, prepared.features, learned.progress
     topology = prepared.topology(self_loops=backbone.self_loops)
+    assert learned.weights is not None
+    if not learned.kept:
+        given = strengths_as_given(topology, backbone, candidate)
+        trained = loaded_with(backbone, learned.weights)
+        logits = trained(features, topology.pattern, given, None)
+        model = fitted_on(prepared, trained, given, learned=False)
+        return Outcome(model, progress, logits.softmax(-1))
     own = progress.best_outer.get("own")
     of_edges = None if own is None else own.numpy(force=True)
     if progress.table is not None:
@@ -478,7 +571,7 @@ def refitted_outcome(
         alone = loaded_with(fit.alone, learned.features_only)
     first = learned.first and named_weights(backbone, learned.first)
     graph = ChunkedGraph(topology, features, candidate=candidate)
-    assert graph.whole is not None and learned.weights is not None
+    assert graph.whole is not None
     scored = Scorer(structure, alone, first).strengths(
         graph, backbone, num_classes(prepared.data), own=of_edges
     )
@@ -490,3 +583,19 @@ def refitted_outcome(
     )
     logits = backbone(features, topology.pattern, strengths, None)
     return Outcome(model, progress, scorer.grounded(logits, features).softmax(-1))
+
+
+def strengths_as_given(
+    topology: Topology, backbone: Backbone, candidate: Tensor | None
+) -> Tensor:
+    """Strengths of the vanilla propagation, where candidates are no edges."""
+    if candidate is None:
+        weights, pattern = topology.weights, topology.pattern
+        return backbone.initial_strength(pattern, weights=weights).detach()
+    weights = topology.weights
+    if weights is None:
+        weights = torch.ones(topology.num_entries, device=candidate.device)
+    weights = weights.clone()
+    weights[: len(candidate)][candidate] = 0
+    dtype = next(backbone.parameters()).dtype
+    return backbone.normalise(topology.pattern, weights.to(dtype)).detach()

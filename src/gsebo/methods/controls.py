@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, final
 
 from torch import nn
@@ -27,7 +27,12 @@ from gsebo.methods.parameters import (
     Steps,
 )
 from gsebo.methods.run import Run, threads_for
-from gsebo.methods.schedule import EpochClassifier, Schedule, train_on_fixed_structure
+from gsebo.methods.schedule import (
+    EpochClassifier,
+    Schedule,
+    TaughtByAllNodes,
+    train_on_fixed_structure,
+)
 from gsebo.names import lookup
 from gsebo.structure import EdgeStrength
 from gsebo.training import train_structure
@@ -55,7 +60,7 @@ class MLPControl(EpochClassifier):
 
 @final
 @dataclass(kw_only=True, eq=False, repr=False)
-class TrainVal(EpochClassifier):
+class TrainVal(TaughtByAllNodes, EpochClassifier):
     """What the validation labels are worth without any structure learning.
 
     A method that learns from the validation nodes has more labels than the vanilla
@@ -68,7 +73,8 @@ class TrainVal(EpochClassifier):
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         labelled = copy.copy(data)
         labelled.train_mask = data.train_mask | data.val_mask
-        return train_on_fixed_structure(labelled, runs, self.network(), self.schedule())
+        schedule = replace(self.schedule(), consistency=self.teaching())
+        return train_on_fixed_structure(labelled, runs, self.network(), schedule)
 
 
 @final
@@ -211,7 +217,7 @@ class SingleLevel(EpochClassifier):
 
 @final
 @dataclass(kw_only=True, eq=False, repr=False)
-class Frozen(GraphClassifier):
+class Frozen(TaughtByAllNodes):
     """What GSEBO gains without touching a single edge.
 
     The same inner steps, the same looks at validation, the same early stopping and
@@ -247,14 +253,20 @@ class Frozen(GraphClassifier):
             select_by=self.select_by,
             stop_on=self.stop_on,
             inner_reduction=self.inner_reduction,
+            consistency=self.teaching(),
         )
         return train_on_fixed_structure(data, runs, self.network(), schedule)
 
 
 @final
 @dataclass(kw_only=True, eq=False, repr=False)
-class Vanilla(EpochClassifier):
-    """The network as its authors meant it: the baseline of every comparison."""
+class Vanilla(TaughtByAllNodes, EpochClassifier):
+    """The network as its authors meant it: the baseline of every comparison.
+
+    With ``consistency`` it also learns from nodes without labels: what that is worth
+    on a graph that stays as it is.
+    """
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
-        return train_on_fixed_structure(data, runs, self.network(), self.schedule())
+        schedule = replace(self.schedule(), consistency=self.teaching())
+        return train_on_fixed_structure(data, runs, self.network(), schedule)

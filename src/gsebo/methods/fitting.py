@@ -33,6 +33,7 @@ from gsebo.training import (
     Progress,
     Task,
 )
+from gsebo.training.consistency import Consistency
 from gsebo.training.history import SelectBy
 from gsebo.training.problem import Reduction
 
@@ -203,6 +204,7 @@ def make_problem(
     seed: int,
     candidate: Tensor | None = None,
     inner_reduction: Reduction = "mean",
+    consistency: Consistency | None = None,
 ) -> NodeClassification:
     """Lay the network and the structure, whose parameters are made here, over a graph.
 
@@ -239,6 +241,7 @@ def make_problem(
         weight_decay=weight_decay,
         seed=seed,
         inner_reduction=inner_reduction,
+        consistency=consistency,
     )
 
 

@@ -86,6 +86,44 @@ def _with_masks(data: Graph, train: Tensor, val: Tensor) -> Graph:
     return changed
 
 
+Labels = Literal["all", "train"]
+"""Whose labels teach: those of training and validation nodes, or of training nodes
+alone, while those of validation nodes choose and stop."""
+
+
+def taught_labels(data: Graph, labels: Labels) -> Graph:
+    """The graph with the labels that may teach in its masks, and no others."""
+    if labels == "all":
+        return data
+    taught = copy.copy(data)
+    taught.val_mask = torch.zeros_like(data.val_mask)
+    return taught
+
+
+def lead_over(
+    log_probability: Tensor, other: Tensor, labels: Tensor
+) -> tuple[float, float]:
+    """Share of the nodes that are right beyond other predictions, and standard error.
+
+    Args:
+        log_probability: Of the nodes that decide, ``[nodes, classes]``.
+        other: The same by other predictions.
+        labels: Their classes, ``[nodes]``.
+    """
+    right, others = (
+        (each.argmax(-1) == labels).double() for each in (log_probability, other)
+    )
+    lead = right - others
+    error = float(lead.std()) / len(lead) ** 0.5 if len(lead) > 1 else 0.0
+    return float(lead.mean()), error
+
+
+def surely_better(log_probability: Tensor, other: Tensor, labels: Tensor) -> bool:
+    """Whether predictions lead others by more than a standard error."""
+    lead, error = lead_over(log_probability, other, labels)
+    return lead > error
+
+
 LabelUse = Literal["folds", "cross", "fixed"]
 
 

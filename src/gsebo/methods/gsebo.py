@@ -20,7 +20,6 @@ from gsebo.graph.graph import Graph
 from gsebo.graph.mapped import ScratchFolder
 from gsebo.loader.sampler import Sampler
 from gsebo.methods.amortised_fit import named_weights
-from gsebo.methods.base import GraphClassifier
 from gsebo.methods.batched import (
     batched_graph,
     check_batches,
@@ -40,6 +39,12 @@ from gsebo.methods.fitting import (
     work_of,
 )
 from gsebo.methods.folder_fit import build, learnable
+from gsebo.methods.folds import (
+    Labels,
+    stratified_folds,
+    surely_better,
+    taught_labels,
+)
 from gsebo.methods.parameters import (
     HypergradientName,
     OptimizerName,
@@ -50,6 +55,11 @@ from gsebo.methods.parameters import (
     Steps,
 )
 from gsebo.methods.run import Run, threads_for
+from gsebo.methods.schedule import (
+    Schedule,
+    TaughtByAllNodes,
+    train_on_fixed_structure,
+)
 from gsebo.model.fitted import FittedModel, graph_checksum
 from gsebo.nn import Backbone
 from gsebo.structure import Structure, make_structure
@@ -74,10 +84,14 @@ from gsebo.training.problem import Reduction
 from gsebo.training.trainer import against_given
 from gsebo.training.turns import Source
 
+# Of which the training nodes are so many, where only their labels teach: one of them
+# serves the outer loss.
+_PARTS = 3
+
 
 @final
 @dataclass(kw_only=True, eq=False, repr=False)
-class GSEBO(GraphClassifier):
+class GSEBO(TaughtByAllNodes):
     """Edge strengths from the derivative of validation loss through training.
 
     "Graph Structure Learning with Bi-level Optimization". Every ``inner_steps`` steps
@@ -112,6 +126,11 @@ class GSEBO(GraphClassifier):
             propagation, ``"uniform"`` at its mean, ``"ones"``, or ``"random"``.
         hypergradient: ``"reverse"``, ``"unrolled"``, ``"truncated"``, ``"implicit"``,
             ``"first_order"``, or an engine.
+        labels: Whose labels teach: ``"all"``, those of training and validation nodes;
+            ``"train"``: those of training nodes alone, a third of which serve the outer
+            loss. Validation nodes stop and choose; at the end fresh weights are trained
+            on all training nodes, on the learned graph or, where that is not better
+            by more than a standard error, on the given one.
         stop_on: ``"val"``: all validation nodes serve the outer loss and decide when to
             stop; ``"holdout"``: a random half each.
         select_by: Keep the step with the best validation ``"loss"`` or ``"accuracy"``
@@ -141,6 +160,7 @@ class GSEBO(GraphClassifier):
     learn_self_loops: bool = True
     initial_strength: InitialStrength = "vanilla"
     hypergradient: HypergradientName | Hypergradient = "reverse"
+    labels: Labels = "all"
     stop_on: StopOn = "val"
     select_by: SelectBy = "loss"
     batch_size: Count | None = None
@@ -161,7 +181,14 @@ class GSEBO(GraphClassifier):
             tied=(self.tied, False),
             initial_strength=(self.initial_strength, "vanilla"),
             inner_reduction=(self.inner_reduction, "mean"),
+            labels=(self.labels, "all"),
+            consistency=(self.consistency, 0),
         )
+        if self.labels == "train" and self.stop_on == "holdout":
+            raise InvalidInput(
+                "stop_on='holdout' given with labels='train', where validation nodes "
+                "serve no outer loss; expected stop_on='val'."
+            )
 
     def _refuse_unused(self) -> None:
         """Raise for a setting that the chosen outer step would not look at."""
@@ -198,6 +225,7 @@ class GSEBO(GraphClassifier):
             weight_decay=self.weight_decay,
             seed=seed,
             inner_reduction=self.inner_reduction,
+            consistency=self.teaching(),
         )
 
     def train_on_folder(self, folder: GraphFolder, run: Run) -> Outcome:
@@ -223,6 +251,8 @@ class GSEBO(GraphClassifier):
         prepared = PreparedGraph(data, runs[0].device)
         if self.batch_size is not None:
             return [self._train_on_batches(prepared, run) for run in runs]
+        if self.labels == "train":
+            return [self._train_on_few_labels(prepared, run) for run in runs]
         problems = [self.make_problem(prepared, run.seed) for run in runs]
         settings = [
             self.loop_settings(
@@ -233,6 +263,50 @@ class GSEBO(GraphClassifier):
         with threads_for(work_of(problems[0]), len(problems)):
             progresses = self.learn(problems, settings)
         return outcomes_of(prepared, problems, progresses)
+
+    def _train_on_few_labels(self, prepared: PreparedGraph, run: Run) -> Outcome:
+        """Learn strengths from a part of the training nodes, then weights from all."""
+        data, val = prepared.data, prepared.data.val_mask.nonzero().squeeze(-1)
+        folds = stratified_folds(taught_labels(data, "train"), _PARTS, run.seed)
+        if not folds:
+            raise InvalidInput(
+                "labels='train' given where no class has two training nodes; expected "
+                "at least one such class, or labels='all'."
+            )
+        inner = torch.cat([folds[0].train, folds[0].val]).sort().values.to(run.device)
+        outer = folds[0].held_out.to(run.device)
+        problem = self.make_problem(prepared, run.seed).with_nodes(inner, outer)
+        learning = run.stage(1)
+        with threads_for(work_of(problem)):
+            (progress,) = self.learn([problem], [self.loop_settings(learning, val)])
+        schedule = self._final_schedule()
+        with torch.no_grad():
+            strengths = problem.strengths(progress.best_outer)
+        outcomes = [
+            train_on_fixed_structure(
+                data, [run.stage(stage)], self.network(), schedule, strengths=each
+            )[0]
+            for stage, each in ((2, strengths), (3, None))
+        ]
+        labels = prepared.labels[val.to(run.device)]
+        learned, given = (
+            each.probability.to(run.device)[val].log() for each in outcomes
+        )
+        chosen = outcomes[0 if surely_better(learned, given, labels) else 1]
+        return chosen._replace(progress=progress)
+
+    def _final_schedule(self) -> Schedule:
+        """As long, and stopped in the same way, as what learned the strengths."""
+        return Schedule(
+            weight_decay=self.weight_decay,
+            optimizer=make_optimizer(self.inner_optimizer, self.inner_lr),
+            steps_per_evaluation=self.inner_steps,
+            max_training_steps=self.inner_steps * self.max_outer_steps,
+            patience=self.patience,
+            select_by=self.select_by,
+            inner_reduction=self.inner_reduction,
+            consistency=self.teaching(),
+        )
 
     def _train_on_batches(self, prepared: PreparedGraph, run: Run) -> Outcome:
         """Train on batches of a graph in memory, where all strengths have room."""

@@ -69,7 +69,7 @@ _BASE = "gsebo.methods.parameters:SklearnEstimator"
 
 
 def _declared(module: str, name: str) -> dict[str, Any]:
-    """Parameters and defaults of a class, by its source and that of its first base.
+    """Parameters and defaults of a class, by its source and that of its bases.
 
     Raises:
         AttributeError: The class, or one that it inherits from, is not there.
@@ -83,9 +83,13 @@ def _declared(module: str, name: str) -> dict[str, Any]:
     for line in kind.body:
         if isinstance(line, ast.FunctionDef) and line.name == "__init__":
             return _of_arguments(line.args)
-    base = ast.unparse(kind.bases[0])
-    place = imports_in(source_of(module).body).get(base, f"{module}:{base}")
-    return _declared(*place.split(":")) | _of_fields(kind)
+    imported_here, found = imports_in(source_of(module).body), dict[str, Any]()
+    # As in Python, the first base has the last word.
+    for base in reversed([ast.unparse(each) for each in kind.bases]):
+        place = imported_here.get(base, f"{module}:{base}")
+        if not place.startswith("abc:"):
+            found |= _declared(*place.split(":"))
+    return found | _of_fields(kind)
 
 
 def _of_arguments(arguments: ast.arguments) -> dict[str, Any]:

@@ -23,9 +23,7 @@ from gsebo.methods.fitting import (
     over_given_graph,
     work_of,
 )
-from gsebo.methods.parameters import (
-    Steps,
-)
+from gsebo.methods.parameters import Positive, Rate, Samples, Steps
 from gsebo.methods.run import Run, threads_for
 from gsebo.structure import Fixed
 from gsebo.training import (
@@ -35,6 +33,7 @@ from gsebo.training import (
     train_together,
     train_weights,
 )
+from gsebo.training.consistency import Consistency
 from gsebo.training.history import SelectBy
 from gsebo.training.problem import Reduction
 
@@ -51,6 +50,7 @@ class Schedule:
     select_by: SelectBy
     stop_on: StopOn = "val"
     inner_reduction: Reduction = "mean"
+    consistency: Consistency | None = None
 
     def settings(self, data: Graph, run: Run) -> LoopSettings:
         """How the loop of one run goes."""
@@ -91,6 +91,7 @@ def train_on_fixed_structure(
                 weight_decay=schedule.weight_decay,
                 seed=run.seed,
                 inner_reduction=schedule.inner_reduction,
+                consistency=schedule.consistency,
             )
         )
     with threads_for(work_of(problems[0]), len(problems)):
@@ -201,4 +202,32 @@ class EpochClassifier(GraphClassifier):
             structure_optimizer=structure_optimizer,
             weight_steps=weight_steps,
             in_turns=in_turns,
+        )
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class TaughtByAllNodes(GraphClassifier):
+    """A method whose networks may also learn from nodes without labels.
+
+    Args:
+        consistency: Weight of the disagreement between what a network says of a node,
+            labelled or not, in several views of a training step, each with dropout of
+            its own. 0: only labels teach.
+        num_views: How many views there are.
+        temperature: The smaller, the more sure of itself is what the views are drawn
+            to: their mean, to the power of one over it.
+        warmup: Training steps until ``consistency`` has its weight.
+    """
+
+    consistency: Rate = 0.0
+    num_views: Samples = 4
+    temperature: Positive = 0.5
+    warmup: Steps = 100
+
+    def teaching(self) -> Consistency | None:
+        """What nodes without labels teach, as the parameters say it."""
+        if self.consistency == 0:
+            return None
+        return Consistency(
+            self.consistency, self.num_views, self.temperature, self.warmup
         )

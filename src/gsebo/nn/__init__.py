@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from gsebo.nn.gat import GAT as GAT
     from gsebo.nn.gcn import GCN as GCN
     from gsebo.nn.gcnii import GCNII as GCNII
+    from gsebo.nn.grand import GRAND as GRAND
     from gsebo.nn.jk import JKNet as JKNet
     from gsebo.nn.mlp import MLP as MLP
     from gsebo.nn.pyg.adapter import PyGBackbone as PyGBackbone

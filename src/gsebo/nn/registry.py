@@ -81,6 +81,11 @@ BACKBONES: dict[str, BackboneInfo] = {
         "deep graph convolutions that remember the first layer",
         "Chen et al., ICML 2020",
     ),
+    "grand": BackboneInfo(
+        "gsebo.nn.grand:GRAND",
+        "random propagation, then a perceptron",
+        "Feng et al., NeurIPS 2020",
+    ),
     "biweight": BackboneInfo(
         "gsebo.nn.biweight:BiweightNet",
         "votes of neighbors; too different ones do not count",

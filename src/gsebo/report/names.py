@@ -158,6 +158,7 @@ _BACKBONES = {
     "soft-median": "Soft-Median",
     "appnp": "APPNP",
     "gcnii": "GCNII",
+    "grand": "GRAND",
     "biweight": "Biweight",
     "mlp": "MLP",
 }

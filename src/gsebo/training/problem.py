@@ -24,6 +24,7 @@ from gsebo.nn.base import Backbone, Features, LayerStrengths
 from gsebo.sparse import Noise, Pattern
 from gsebo.sparse.symbol import Untraceable
 from gsebo.structure import Predictions, Structure
+from gsebo.training.consistency import Consistency
 from gsebo.training.history import Progress
 from gsebo.training.outer_step import OuterStep
 from gsebo.training.tape_derivatives import FLAT, Programs, TapeDerivatives
@@ -145,6 +146,8 @@ class NodeClassification(HandDifferentiated):
         by_hand: Whether kernel calls are written down for it, where there are kernels:
             not worth it on a GPU for a graph that is used once.
         nodes: Numbers of the nodes in the graph that this is a batch of, on the CPU.
+        consistency: What nodes without labels teach, if they do: then there are no
+            kernel calls.
     """
 
     backbone: Backbone
@@ -160,6 +163,7 @@ class NodeClassification(HandDifferentiated):
     by_hand: bool = True
     nodes: Tensor | None = None
     inner_reduction: Reduction = "mean"
+    consistency: Consistency | None = None
 
     def with_state(self, state: Predictions | None) -> "NodeClassification":
         """The same problem while the structure looks at other probabilities."""
@@ -244,7 +248,8 @@ class NodeClassification(HandDifferentiated):
     @cached_property
     def programs(self) -> Programs | None:
         """Kernel calls for this problem, None where there are none."""
-        if not (self.backbone.traceable and self.by_hand):
+        by_hand = self.by_hand and self.consistency is None
+        if not (self.backbone.traceable and by_hand):
             return None
         try:
             return Programs(self, [self.seed])
@@ -276,8 +281,16 @@ class NodeClassification(HandDifferentiated):
         return self.task.logits(weights, pattern, strengths, noise)
 
     def inner_loss(self, weights: Tree, outer: Tree, step: int) -> Tensor:
-        logits = self.logits(weights, outer, Noise(self.seed, step))
-        loss = self.task.loss_of(logits)
+        noise, loss_of = Noise(self.seed, step), self.task.loss_of
+        if self.consistency is None:
+            loss = loss_of(self.logits(weights, outer, noise))
+        else:
+            pattern, strengths = self.graph.pattern, self.strengths(outer)
+
+            def logits(noise: Noise) -> Tensor:
+                return self.task.logits(weights, pattern, strengths, noise)
+
+            loss = self.consistency.loss(logits, loss_of, noise)
         if self.weight_decay == 0:
             return loss
         flat = weights[FLAT]

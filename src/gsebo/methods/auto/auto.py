@@ -15,6 +15,7 @@ from gsebo.files import Count
 from gsebo.graph.graph import Graph
 from gsebo.methods.amortised import Inoculated
 from gsebo.methods.auto.elimination import Configuration, Elimination, HeldOutScore
+from gsebo.methods.auto.few_labels import choose_with_few_labels
 from gsebo.methods.auto.search import (
     PLAIN,
     Planting,
@@ -26,7 +27,7 @@ from gsebo.methods.auto.search import (
 )
 from gsebo.methods.controls import TrainVal
 from gsebo.methods.fitting import Choice, Outcome, PreparedGraph, Tried
-from gsebo.methods.folds import stratified_folds
+from gsebo.methods.folds import Labels, stratified_folds
 from gsebo.methods.parameters import NumFolds, Steps, Width, plain_parameters
 from gsebo.methods.run import Run
 from gsebo.methods.schedule import EpochClassifier
@@ -131,8 +132,14 @@ class Auto(EpochClassifier):
     in for ``amortised``, and candidates are compared with false edges planted at the
     held-out nodes.
 
+    With ``labels="train"`` only training labels teach. Nothing is held out of them:
+    validation nodes choose, and the plain network stays unless it is surely beaten.
+    Candidates are then also networks that nodes without labels teach.
+
     Args:
         methods: Names of the candidates, with commas between them.
+        labels: Whose labels teach: ``"all"``, those of training and validation nodes,
+            or ``"train"``, those of training nodes alone.
         features: What is done to the features: ``"auto"`` or ``"given"``, ``"rows"``,
             ``"standard"``; ``"degree"``, ``"identity"``, ``"degree+identity"`` read the
             edges alone.
@@ -165,6 +172,7 @@ class Auto(EpochClassifier):
     select_by: SelectBy = "accuracy"
     methods: str = "vanilla,mlp,gsebo,amortised"
     features: str = "auto"
+    labels: Labels = "all"
     num_folds: NumFolds = 3
     outer_step: OuterStepName = "trust"
 
@@ -179,6 +187,9 @@ class Auto(EpochClassifier):
 
     def _train_one(self, data: Graph, run: Run) -> Outcome:
         shared = self._shared(str(run.device), run.seed)
+        if self.labels == "train":
+            names = self._preparations(data)
+            return choose_with_few_labels(shared, data, run, names)
         folds = stratified_folds(data, self.num_folds, run.seed)
         planting = self._planting(data, run) if folds else None
         by_loss = self.select_by == "loss"

@@ -1,7 +1,7 @@
 """Tables of the page: what `gsebo show` prints, with what the filter has to know."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from markupsafe import Markup, escape
@@ -71,9 +71,7 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def _chosen(evidence: Evidence, cell: Cell) -> str:
-    choice = evidence.plan.choices.get(
-        Cell(cell.method, cell.row, cell.dataset, setting=cell.setting)
-    )
+    choice = evidence.plan.choices.get(replace(cell, noise=0, labels="all"))
     if choice is None:
         return ""
     taken = choice.taken

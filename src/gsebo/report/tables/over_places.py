@@ -165,8 +165,9 @@ def mark_notes(
 
 
 def _said_of_controls(shown: list[Entry], declared: DeclaredControl | None) -> str:
-    rich = {e.cell.method for e in shown if learns_from_val(e.cell.method)}
-    plain = {e.cell.method for e in shown} - rich - {REFERENCE}
+    rich = {e.cell.method for e in shown if learns_from_val(e.cell)}
+    poor = {e.cell.method for e in shown if not learns_from_val(e.cell)}
+    plain = poor - {REFERENCE}
     if declared is not None:
         alike = [e.cell for e in shown if e.cell.method == declared.method]
         # A control is its own.

@@ -126,9 +126,7 @@ def _accuracy_tables(
     tables: list[Table] = []
     if recipe.by_labels:
         for also_val, title in _BY_LABELS.items():
-            part = {
-                c: e for c, e in found.items() if learns_from_val(c.method) == also_val
-            }
+            part = {c: e for c, e in found.items() if learns_from_val(c) == also_val}
             if part:
                 tables.append(_table(title, part, seeds, brackets, recipe=recipe))
         return tables

@@ -59,13 +59,13 @@ def control_of(
     without it.
     """
     row = cell.row if declared is None else declared.backbone or cell.row
-    if learns_from_val(cell.method):
+    if learns_from_val(cell):
         if declared is None:
             return None
         same = replace(cell, row=row, method=declared.method)
         wanted = [replace(same, setting=words) for words in _settings(cell, declared)]
     else:
-        same = replace(cell, row=row, method=REFERENCE)
+        same = replace(cell, row=row, method=REFERENCE, labels="all")
         wanted = [same, replace(same, setting="")]
     return next((one for one in wanted if one in cells), None)
 
@@ -85,9 +85,9 @@ def _settings(cell: Cell, declared: DeclaredControl) -> list[str]:
     return [*joined, declared.setting]
 
 
-def learns_from_val(method: str) -> bool:
-    """Whether a method has the labels of the validation nodes to learn from."""
-    return TRIED[method].learns_from_val
+def learns_from_val(cell: Cell) -> bool:
+    """Whether a method has the labels of the validation nodes to learn from there."""
+    return cell.labels == "all" and TRIED[cell.method].learns_from_val
 
 
 def compare_cells(

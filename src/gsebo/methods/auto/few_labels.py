@@ -1,0 +1,229 @@
+"""An automatic fit where labels are few: those of validation nodes choose, no more.
+
+Training labels are too few to hold some out, so candidates are compared on validation
+nodes, which none of them learns from. The plain network is the floor: in turn, each
+candidate takes the place of the one before it only where it is right on more of the
+validation nodes by more than a standard error of that difference, node by node.
+
+Beside what learns from labels alone stand networks that nodes without labels teach too,
+on the graph as it was given, without any, and on a learned one.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from gsebo.data.preparation import Given, Preparation, fit_preparation
+from gsebo.graph.graph import Graph
+from gsebo.methods.auto.search import candidate, candidate_names, train
+from gsebo.methods.base import GraphClassifier
+from gsebo.methods.controls import Vanilla
+from gsebo.methods.fitting import Choice, Outcome, Tried
+from gsebo.methods.folds import lead_over
+from gsebo.methods.parameters import plain_parameters
+from gsebo.methods.run import Run
+
+# How much nodes without labels teach, and how long: docs/few_labels.md says on what
+# these were chosen. Looks are every so many steps.
+_TEACHING = {"consistency": 2.0, "temperature": 0.4, "warmup": 200}
+_STEPS, _EVERY, _PATIENCE = 1500, 10, 40
+# Of the steps above, where an automatic fit is as long as it is by default.
+_FULL_LENGTH = 1000
+_RANDOM_PROPAGATION = {"backbone": "grand", "backbone_options": None}
+_WITHOUT_EDGES = {"backbone": "mlp", "backbone_options": None}
+
+
+@final
+@dataclass(frozen=True)
+class _Candidate:
+    method: str  # Name in the registry.
+    words: str
+    estimator: GraphClassifier
+
+
+class _Fitted(NamedTuple):
+    candidate: _Candidate
+    name: str  # Of what is done to the features.
+    preparation: Preparation
+    outcome: Outcome
+    log_probability: Tensor  # Of the validation nodes.
+    seconds: float
+
+
+def choose_with_few_labels(
+    parameters: dict[str, Any],
+    data: Graph,
+    run: Run,
+    preparations: Sequence[str],
+) -> Outcome:
+    """Fit candidates on training labels, return the one that validation nodes take.
+
+    Args:
+        parameters: Those of the automatic fit.
+        data: A validated graph without test labels.
+        run: Its seed and device.
+        preparations: Names of what may be done to the features, the plainest first.
+    """
+    race = _Race(parameters, data, run, preparations)
+    fits = [race.fit(each) for each in _candidates(parameters)]
+    held = 0
+    for number in range(1, len(fits)):
+        lead, error = race.lead(fits[number], fits[held])
+        if lead > error:
+            held = number
+    winner = fits[held]
+    tried = tuple(race.told(number, fits, held) for number in range(len(fits)))
+    model = winner.outcome.model
+    if not isinstance(winner.preparation, Given):
+        model = replace(model, preparation=winner.preparation)
+    own = winner.candidate.estimator.get_params(deep=False)
+    choice = Choice(tried, plain_parameters(own))
+    return winner.outcome._replace(model=model, choice=choice)
+
+
+def _candidates(parameters: dict[str, Any]) -> list[_Candidate]:
+    """What is compared, the plain network first, by the names that are wanted."""
+    share = min(1.0, parameters["max_epochs"] / _FULL_LENGTH)
+    length = {
+        "max_epochs": max(1, round(share * _STEPS)),
+        "evaluate_every": _EVERY,
+        "patience": _PATIENCE,
+        "select_by": "accuracy",
+    }
+    wanted, found = candidate_names(parameters["methods"]), list[_Candidate]()
+
+    def add(method: str, words: str, **changed: Any) -> None:
+        found.append(_Candidate(method, words, _made(parameters, method, changed)))
+
+    if "vanilla" in wanted:
+        add("vanilla", "the plain network", **length)
+        changed = {**length, **_TEACHING, **_RANDOM_PROPAGATION}
+        add("vanilla", "random propagation, taught by all nodes", **changed)
+    if "mlp" in wanted:
+        add("mlp", "no edges", **length)
+        # What has no parameter of this kind is the same network by another name.
+        changed = {**length, **_TEACHING, **_WITHOUT_EDGES}
+        own = _made(parameters, "vanilla", changed)
+        found.append(_Candidate("mlp", "no edges, taught by all nodes", own))
+    for method in wanted:
+        if method not in ("vanilla", "mlp"):
+            add(method, "a learned graph", labels="train", **_learned(method, share))
+    return found
+
+
+def _learned(method: str, share: float) -> dict[str, Any]:
+    """Parameters of what learns a graph: weights are trained on it as on the given."""
+    if method == "gsebo":
+        return {}
+    return {
+        **_TEACHING,
+        **_RANDOM_PROPAGATION,
+        "structure_backbone": "gcn",
+        "refit_epochs": max(1, round(share * _STEPS)),
+    }
+
+
+def _made(
+    parameters: dict[str, Any], method: str, changed: dict[str, Any]
+) -> GraphClassifier:
+    estimator = candidate(parameters, method)
+    own = estimator.get_params(deep=False)
+    taken = {name: value for name, value in changed.items() if name in own}
+    return type(estimator)(**{**own, **taken})
+
+
+class _Race:
+    """Fits and compares candidates on one graph."""
+
+    def __init__(
+        self,
+        parameters: dict[str, Any],
+        data: Graph,
+        run: Run,
+        preparations: Sequence[str],
+    ) -> None:
+        self._data, self._run, self._names = data, run, preparations
+        self._val = data.val_mask.nonzero().squeeze(-1)
+        self._labels = data.y[self._val].long().cpu()
+        self._prepared: dict[str, tuple[Preparation, Graph]] = {}
+        self._stage = 0
+        # What plain networks do best with, with edges and without.
+        self._chosen: dict[bool, str] = {}
+
+    def fit(self, one: _Candidate) -> _Fitted:
+        """Fit a candidate, with the features that the plain network does best with."""
+        backbone = one.estimator.backbone
+        edges = backbone != "mlp"
+        if edges in self._chosen:
+            return self._fit(one, self._chosen[edges])
+        best = self._fit(one, self._names[0])
+        for name in self._names[1:]:
+            other = self._fit(one, name)
+            if _score(other, self._labels) > _score(best, self._labels):
+                best = other
+        self._chosen[edges] = best.name
+        return best
+
+    def _fit(self, one: _Candidate, name: str) -> _Fitted:
+        if name not in self._prepared:
+            fitted = fit_preparation(name, self._data)
+            self._prepared[name] = fitted, fitted.apply(self._data)
+        preparation, data = self._prepared[name]
+        begun = time.perf_counter()
+        outcome = train(one.estimator, data, self._run.stage(self._stage))
+        self._stage += 1
+        seconds = time.perf_counter() - begun
+        said = outcome.probability.cpu()[self._val.cpu()]
+        tiny = torch.finfo(said.dtype).tiny
+        logs = said.clamp(min=tiny).log()
+        return _Fitted(one, name, preparation, outcome, logs, seconds)
+
+    def lead(self, one: _Fitted, other: _Fitted) -> tuple[float, float]:
+        """How much more of the validation nodes one is right on, and its error."""
+        return lead_over(one.log_probability, other.log_probability, self._labels)
+
+    def told(self, number: int, fits: Sequence[_Fitted], held: int) -> Tried:
+        """What is said of a candidate."""
+        one = fits[number]
+        accuracy, negative_loss = _score(one, self._labels)
+        estimator = one.candidate.estimator
+        epochs = getattr(estimator, "max_epochs", None)
+        return Tried(
+            candidate=one.candidate.method,
+            preparation=one.name,
+            epochs=epochs if isinstance(estimator, Vanilla) else None,
+            fold_accuracy=(accuracy,),
+            accuracy=accuracy,
+            log_loss=-negative_loss,
+            seconds=one.seconds,
+            chosen=number == held,
+            reason=self._reason(number, fits, held),
+        )
+
+    def _reason(self, number: int, fits: Sequence[_Fitted], held: int) -> str:
+        one, count = fits[number], len(self._val)
+        accuracy, _ = _score(one, self._labels)
+        words = f"{one.candidate.words}, right on {accuracy:.1%} of {count} validation"
+        words += " nodes, which teach nothing"
+        if number != held:
+            lead, error = self.lead(fits[held], one)
+            behind = f"{100 * lead:.1f} points behind the chosen one"
+            return f"{words}; {behind} (standard error {100 * error:.1f})"
+        labels = int(self._data.train_mask.sum())
+        words += f"; {labels} labels teach"
+        if held:
+            lead, error = self.lead(one, fits[0])
+            words += f"; {100 * lead:.1f} points before {fits[0].candidate.words}"
+            words += f" (standard error {100 * error:.1f})"
+        return words
+
+
+def _score(one: _Fitted, labels: Tensor) -> tuple[float, float]:
+    """Share of the validation nodes that are right, and mean log-likelihood."""
+    logs = one.log_probability
+    right = float((logs.argmax(-1) == labels).double().mean())
+    return right, float(logs.double().gather(-1, labels.unsqueeze(-1)).mean())
