@@ -104,7 +104,7 @@ class AmortisedClassifier(TaughtByAllNodes):
         labels: Whose labels teach: ``"all"``, those of training and validation nodes;
             ``"train"``: those of training nodes alone, while those of validation nodes
             stop the last training and decide whether the learned graph is taken or the
-            given one, which stays unless it is beaten by more than a standard error.
+            given one, which stays unless it is beaten by more than two standard errors.
         label_use: ``"folds"``: each labelled node is held out by one of ``num_folds``
             networks; ``"cross"``: one network, all labelled nodes divided anew before
             each outer step; ``"fixed"``: training nodes inside, validation nodes
@@ -206,6 +206,12 @@ class AmortisedClassifier(TaughtByAllNodes):
                 "label_use='fixed' given with labels='train', where validation labels "
                 "teach nothing; expected label_use='folds' or 'cross'."
             )
+        if self.structure_backbone is not None and self.per_layer:
+            raise InvalidInput(
+                f"per_layer=True given with structure_backbone="
+                f"{self.structure_backbone!r}; expected one function for all layers, "
+                "because two networks need not have as many."
+            )
         needed = {
             "labels='train'": self.labels == "train",
             f"structure_backbone={self.structure_backbone!r}": (
@@ -262,7 +268,9 @@ class AmortisedClassifier(TaughtByAllNodes):
                 outcome = refitted_outcome(prepared, candidate, fit, learned, floor)
             else:
                 outcome = outcome_of_networks(prepared, fit, learned)
-        return outcome if candidate is None else over_given_graph(given, outcome)
+            if candidate is not None:
+                outcome = over_given_graph(given, outcome)
+            return fit.settled(given, outcome)
 
 
 @final

@@ -35,13 +35,14 @@ from gsebo.methods.fitting import (
     PreparedGraph,
     fitted_on,
     make_problem,
+    outcome_of,
     work_of,
 )
 from gsebo.methods.folds import (
     FoldNodes,
+    Lead,
     division_of,
     fold_nodes,
-    surely_better,
     taught_labels,
 )
 from gsebo.methods.run import Run
@@ -96,7 +97,6 @@ class Learned:
         first: Weights of the network whose predictions it compares.
         weights: Of the network that predicts; ``None`` where those that learned the
             structure do.
-        kept: Whether the learned graph is taken. Else the weights are for the given.
     """
 
     networks: Networks
@@ -104,7 +104,6 @@ class Learned:
     features_only: Tree | None = None
     first: Tree | None = None
     weights: Tree | None = None
-    kept: bool = True
 
 
 class AmortisedFit(ABC):
@@ -171,10 +170,9 @@ class AmortisedFit(ABC):
                 problem, weights, outer, features_only=chosen, network=compared
             )
 
-        weights = self.train(progress, seen)
-        return self.settled(Learned(networks, progress, alone, first, weights))
+        return Learned(networks, progress, alone, first, self.train(progress, seen))
 
-    def settled(self, learned: Learned) -> Learned:
+    def settled(self, given: PreparedGraph, learned: Outcome) -> Outcome:
         """What was learned, or what is to be taken instead."""
         return learned
 
@@ -228,9 +226,6 @@ def _stitched(
 class FullBatchFit(AmortisedFit):
     """A fit on all of a graph at once; ``candidate`` says which edges are not given."""
 
-    # The learned graph as the network sees it whose weights are chosen.
-    _judged: NodeClassification | None = None
-
     def __init__(
         self,
         method: AmortisedClassifier,
@@ -241,7 +236,6 @@ class FullBatchFit(AmortisedFit):
     ) -> None:
         super().__init__(method, run)
         self._prepared, data = prepared, prepared.data
-        self._candidate = candidate
         self._val = val = data.val_mask.nonzero().squeeze(-1)
         taught = taught_labels(data, method.labels)
         self.structure = method.make_structure()
@@ -303,12 +297,13 @@ class FullBatchFit(AmortisedFit):
         candidate: Tensor | None = None,
         *,
         inside: bool = False,
+        prepared: PreparedGraph | None = None,
     ) -> NodeClassification:
         """Learn on a structure; ``inside``: in the training that is differentiated."""
         method = self.method
         consistent = method.consistent_inside or not inside
         return make_problem(
-            self._prepared,
+            prepared or self._prepared,
             method.structure_network() if inside else method.network(),
             structure,
             outer_nodes=nodes,
@@ -379,26 +374,24 @@ class FullBatchFit(AmortisedFit):
         fixed = self._problem(Fixed(strengths), self.labelled)
         if self.method.labels == "all":
             return self._trained(fixed, self.labelled)
-        # The graph that is scored last is the one that is judged.
-        self._judged, found = fixed, self._selected(fixed)
-        return found.best_weights
+        return self._selected(fixed).best_weights
 
-    def settled(self, learned: Learned) -> Learned:
+    def settled(self, given: PreparedGraph, learned: Outcome) -> Outcome:
+        """What was learned, or else the same network on the graph as it was given.
+
+        Where validation labels teach there is nobody left to ask.
+        """
         if self.method.labels == "all":
             return learned
-        assert learned.weights is not None and self._judged is not None
+        plain = self._problem(Fixed(), self._val, prepared=given)
+        outcome = outcome_of(given, plain, self._selected(plain))
         nodes = self.stop_nodes
-        base = self._predicting
-        given = strengths_as_given(base.graph, base.backbone, self._candidate)
-        plain = self._problem(Fixed(given), self.labelled)
-        weights = self._selected(plain).best_weights
         ours, theirs = (
-            problem.scores(own, {})[nodes].log_softmax(-1)
-            for problem, own in ((self._judged, learned.weights), (plain, weights))
+            each.probability.to(nodes.device)[nodes] for each in (learned, outcome)
         )
-        if surely_better(ours, theirs, plain.labels[nodes]):
+        if Lead.of(ours, theirs, plain.labels[nodes]).is_sure:
             return learned
-        return replace(learned, weights=weights, kept=False)
+        return outcome._replace(progress=learned.progress)
 
 
 @final
@@ -551,13 +544,6 @@ def refitted_outcome(
     """
     backbone, features, progress = fit.backbone, prepared.features, learned.progress
     topology = prepared.topology(self_loops=backbone.self_loops)
-    assert learned.weights is not None
-    if not learned.kept:
-        given = strengths_as_given(topology, backbone, candidate)
-        trained = loaded_with(backbone, learned.weights)
-        logits = trained(features, topology.pattern, given, None)
-        model = fitted_on(prepared, trained, given, learned=False)
-        return Outcome(model, progress, logits.softmax(-1))
     own = progress.best_outer.get("own")
     of_edges = None if own is None else own.numpy(force=True)
     if progress.table is not None:
@@ -571,7 +557,7 @@ def refitted_outcome(
         alone = loaded_with(fit.alone, learned.features_only)
     first = learned.first and named_weights(backbone, learned.first)
     graph = ChunkedGraph(topology, features, candidate=candidate)
-    assert graph.whole is not None
+    assert graph.whole is not None and learned.weights is not None
     scored = Scorer(structure, alone, first).strengths(
         graph, backbone, num_classes(prepared.data), own=of_edges
     )
@@ -583,19 +569,3 @@ def refitted_outcome(
     )
     logits = backbone(features, topology.pattern, strengths, None)
     return Outcome(model, progress, scorer.grounded(logits, features).softmax(-1))
-
-
-def strengths_as_given(
-    topology: Topology, backbone: Backbone, candidate: Tensor | None
-) -> Tensor:
-    """Strengths of the vanilla propagation, where candidates are no edges."""
-    if candidate is None:
-        weights, pattern = topology.weights, topology.pattern
-        return backbone.initial_strength(pattern, weights=weights).detach()
-    weights = topology.weights
-    if weights is None:
-        weights = torch.ones(topology.num_entries, device=candidate.device)
-    weights = weights.clone()
-    weights[: len(candidate)][candidate] = 0
-    dtype = next(backbone.parameters()).dtype
-    return backbone.normalise(topology.pattern, weights.to(dtype)).detach()

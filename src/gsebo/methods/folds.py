@@ -1,6 +1,7 @@
 """Which labelled nodes networks learn from, and which they are judged by."""
 
 import copy
+import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, final
 
@@ -100,28 +101,44 @@ def taught_labels(data: Graph, labels: Labels) -> Graph:
     return taught
 
 
-def lead_over(
-    log_probability: Tensor, other: Tensor, labels: Tensor
-) -> tuple[float, float]:
-    """Share of the nodes that are right beyond other predictions, and standard error.
+@final
+@dataclass(frozen=True)
+class Lead:
+    """How predictions compare with others, node by node.
 
-    Args:
-        log_probability: Of the nodes that decide, ``[nodes, classes]``.
-        other: The same by other predictions.
-        labels: Their classes, ``[nodes]``.
+    Attributes:
+        won: Nodes that only these are right on.
+        lost: Nodes that only the others are right on.
+        nodes: Nodes in all.
     """
-    right, others = (
-        (each.argmax(-1) == labels).double() for each in (log_probability, other)
-    )
-    lead = right - others
-    error = float(lead.std()) / len(lead) ** 0.5 if len(lead) > 1 else 0.0
-    return float(lead.mean()), error
 
+    won: int
+    lost: int
+    nodes: int
 
-def surely_better(log_probability: Tensor, other: Tensor, labels: Tensor) -> bool:
-    """Whether predictions lead others by more than a standard error."""
-    lead, error = lead_over(log_probability, other, labels)
-    return lead > error
+    @classmethod
+    def of(cls, log_probability: Tensor, other: Tensor, labels: Tensor) -> "Lead":
+        """Compare predictions ``[nodes, classes]`` of nodes with known labels."""
+        right, others = (each.argmax(-1) == labels for each in (log_probability, other))
+        won, lost = int((right & ~others).sum()), int((others & ~right).sum())
+        return cls(won, lost, len(labels))
+
+    @property
+    def share(self) -> float:
+        """Share of the nodes that are right beyond the others'."""
+        return (self.won - self.lost) / self.nodes
+
+    @property
+    def error(self) -> float:
+        """Its standard error, were both as good: each node that differs is a coin."""
+        return math.sqrt(self.won + self.lost) / self.nodes
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the lead is more than twice its standard error."""
+        # In whole numbers, so that no processor rounds it otherwise.
+        ahead = self.won - self.lost
+        return ahead > 0 and ahead**2 > 4 * (self.won + self.lost)
 
 
 LabelUse = Literal["folds", "cross", "fixed"]

@@ -41,8 +41,8 @@ from gsebo.methods.fitting import (
 from gsebo.methods.folder_fit import build, learnable
 from gsebo.methods.folds import (
     Labels,
+    Lead,
     stratified_folds,
-    surely_better,
     taught_labels,
 )
 from gsebo.methods.parameters import (
@@ -130,7 +130,7 @@ class GSEBO(TaughtByAllNodes):
             ``"train"``: those of training nodes alone, a third of which serve the outer
             loss. Validation nodes stop and choose; at the end fresh weights are trained
             on all training nodes, on the learned graph or, where that is not better
-            by more than a standard error, on the given one.
+            by more than two standard errors, on the given one.
         stop_on: ``"val"``: all validation nodes serve the outer loss and decide when to
             stop; ``"holdout"``: a random half each.
         select_by: Keep the step with the best validation ``"loss"`` or ``"accuracy"``
@@ -292,7 +292,7 @@ class GSEBO(TaughtByAllNodes):
         learned, given = (
             each.probability.to(run.device)[val].log() for each in outcomes
         )
-        chosen = outcomes[0 if surely_better(learned, given, labels) else 1]
+        chosen = outcomes[0 if Lead.of(learned, given, labels).is_sure else 1]
         return chosen._replace(progress=progress)
 
     def _final_schedule(self) -> Schedule:

@@ -193,6 +193,8 @@ Rate = Annotated[
 """Learning rate or weight of a term, which single precision can hold with ease."""
 Positive = Annotated[float, Meta(gt=0, lt=_LARGEST)]
 """What is divided by."""
+Temperature = Annotated[float, Meta(ge=0.01, le=100)]
+"""To the power of one over it, probabilities become sharper or flatter."""
 OptionalSeed = (
     Annotated[int, Meta(ge=0, le=2**63 - 1, description="an integer >= 0, or None")]
     | None

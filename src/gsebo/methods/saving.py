@@ -300,15 +300,19 @@ def _check_class_names(facts: ModelFacts, folder: Path) -> None:
 
 
 def _network_of(estimator: GraphClassifier, facts: ModelFacts) -> NetworkChoices:
-    """Which network the model holds: an automatic fit may have chosen an MLP."""
+    """Which network the model holds: an automatic fit may have chosen another."""
     if estimator.chooses != (facts.choice is not None):
         raise InvalidInput(
             f"the model file says that {facts.method} has made "
             f"{'a' if facts.choice else 'no'} choice; expected one of auto alone."
         )
-    if facts.choice is not None and facts.choice.chosen.candidate == "mlp":
-        return replace(estimator.network(), backbone="mlp", options=None)
-    return estimator.network()
+    network = estimator.network()
+    if facts.choice is not None:
+        said = facts.choice.parameters
+        name, options = said.get("backbone"), said.get("backbone_options")
+        if isinstance(name, str) and isinstance(options, dict | None):
+            return replace(network, backbone=name, options=options)
+    return network
 
 
 def _get_ready(graph: CanonicalGraph, facts: ModelFacts, network: Backbone) -> None:

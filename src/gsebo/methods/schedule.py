@@ -23,7 +23,7 @@ from gsebo.methods.fitting import (
     over_given_graph,
     work_of,
 )
-from gsebo.methods.parameters import Positive, Rate, Samples, Steps
+from gsebo.methods.parameters import Rate, Samples, Steps, Temperature
 from gsebo.methods.run import Run, threads_for
 from gsebo.structure import Fixed
 from gsebo.training import (
@@ -221,7 +221,7 @@ class TaughtByAllNodes(GraphClassifier):
 
     consistency: Rate = 0.0
     num_views: Samples = 4
-    temperature: Positive = 0.5
+    temperature: Temperature = 0.5
     warmup: Steps = 100
 
     def teaching(self) -> Consistency | None:

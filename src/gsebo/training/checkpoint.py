@@ -199,6 +199,7 @@ class Checkpoint:
         self.resume = resume
         self._last = time.monotonic()
         self._tables: CheckpointTables | None = None
+        self._within = ""
 
     def stage(self, name: int | str) -> "Checkpoint":
         """Where one of several trainings of a fit saves its own progress.
@@ -208,8 +209,11 @@ class Checkpoint:
         other = Checkpoint(
             self.path.parent, every_seconds=self.every_seconds, resume=self.resume
         )
-        # Whatever the name is, it names a file in this folder.
-        other.path = self.path.with_name(_STAGE.format(quote(str(name), safe="+")))
+        # Whatever the name is, it names a file in this folder; within a stage one of
+        # its own, because other trainings have stages by the same name.
+        own = f"{self._within}{name}"
+        other.path = self.path.with_name(_STAGE.format(quote(own, safe="+")))
+        other._within = f"{own}+"
         return other
 
     def prepare(self) -> None:

@@ -5,7 +5,7 @@ loss of the labels is the mean over these views; beside it stands how far the vi
 each node, labelled or not, are from what all of them say together, sharpened:
 
     R = mean over views s and nodes i of | p_i^s - q_i |²,
-    q_i = normalised (mean over views of p_i^s)^(1/T),    no derivative goes into q.
+    q_i = normalised (mean over views of p_i^s)^(1/T),    a step does not move q.
 
 Its weight grows from nothing during the warm-up, because what an untrained network
 says of a node should not be made sharper. See Feng et al., "Graph Random Neural
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -66,8 +66,32 @@ class Consistency:
 
     def disagreement(self, probability: Tensor) -> Tensor:
         """R of probabilities ``[views, nodes, classes]``."""
-        with torch.no_grad():
-            together = probability.mean(0)
-            # By logarithms, because a small number to a high power is nothing.
-            sharp = (together.clamp(min=1e-30).log() / self.temperature).softmax(-1)
-        return (probability - sharp).square().sum(-1).mean()
+        together = probability.mean(0)
+        # By logarithms, because a small number to a high power is nothing.
+        sharp = (together.clamp(min=1e-30).log() / self.temperature).softmax(-1)
+        return _disagreement(probability, sharp)
+
+
+class _Disagreement(torch.autograd.Function):
+    """Squared distance from what views are drawn to, which does not move itself.
+
+    That it stands still is part of what a step is, so only the step's own derivative
+    leaves it out: where a step is differentiated, it is known that it depends on the
+    weights. To detach it would be wrong there.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, probability: Tensor, drawn_to: Tensor) -> Tensor:
+        ctx.save_for_backward(probability, drawn_to)
+        return (probability - drawn_to).square().sum(-1).mean()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        probability, drawn_to = ctx.saved_tensors
+        count = probability.shape[:-1].numel()
+        return gradients[0] * 2 / count * (probability - drawn_to), None
+
+
+def _disagreement(probability: Tensor, drawn_to: Tensor) -> Tensor:
+    found: Tensor = _Disagreement.apply(probability, drawn_to)  # type: ignore[no-untyped-call]
+    return found

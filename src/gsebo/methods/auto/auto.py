@@ -11,11 +11,15 @@ from gsebo.data.preparation import (
     fit_preparation,
     suitable_preparations,
 )
+from gsebo.errors import InvalidInput
 from gsebo.files import Count
 from gsebo.graph.graph import Graph
 from gsebo.methods.amortised import Inoculated
 from gsebo.methods.auto.elimination import Configuration, Elimination, HeldOutScore
-from gsebo.methods.auto.few_labels import choose_with_few_labels
+from gsebo.methods.auto.few_labels import (
+    choose_with_few_labels,
+    require_few_label_methods,
+)
 from gsebo.methods.auto.search import (
     PLAIN,
     Planting,
@@ -134,7 +138,9 @@ class Auto(EpochClassifier):
 
     With ``labels="train"`` only training labels teach. Nothing is held out of them:
     validation nodes choose, and the plain network stays unless it is surely beaten.
-    Candidates are then also networks that nodes without labels teach.
+    Candidates are then also networks that nodes without labels teach; how long they
+    are trained, and how often they are looked at, is not for ``evaluate_every`` and
+    ``patience`` to say.
 
     Args:
         methods: Names of the candidates, with commas between them.
@@ -181,6 +187,13 @@ class Auto(EpochClassifier):
         own_name("features", self.features, {"auto": None, **PREPARATIONS})
         for name in candidate_names(self.methods):
             candidate(self._shared(self.device, 0), name).check_parameters()
+        if self.labels == "train":
+            require_few_label_methods(self.methods)
+            if self.select_by != "accuracy":
+                raise InvalidInput(
+                    f"select_by={self.select_by!r} given with labels='train', where "
+                    "the accuracy on validation nodes decides; expected 'accuracy'."
+                )
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         return [self._train_one(data, run) for run in runs]

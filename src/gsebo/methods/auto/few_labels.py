@@ -2,8 +2,8 @@
 
 Training labels are too few to hold some out, so candidates are compared on validation
 nodes, which none of them learns from. The plain network is the floor: in turn, each
-candidate takes the place of the one before it only where it is right on more of the
-validation nodes by more than a standard error of that difference, node by node.
+candidate takes the place of the one that holds it only where it is right on more of the
+validation nodes by more than two standard errors of that difference, node by node.
 
 Beside what learns from labels alone stand networks that nodes without labels teach too,
 on the graph as it was given, without any, and on a learned one.
@@ -18,12 +18,13 @@ import torch
 from torch import Tensor
 
 from gsebo.data.preparation import Given, Preparation, fit_preparation
+from gsebo.errors import InvalidInput
 from gsebo.graph.graph import Graph
 from gsebo.methods.auto.search import candidate, candidate_names, train
 from gsebo.methods.base import GraphClassifier
-from gsebo.methods.controls import Vanilla
+from gsebo.methods.controls import MLPControl, Vanilla
 from gsebo.methods.fitting import Choice, Outcome, Tried
-from gsebo.methods.folds import lead_over
+from gsebo.methods.folds import Lead, stratified_folds, taught_labels
 from gsebo.methods.parameters import plain_parameters
 from gsebo.methods.run import Run
 
@@ -33,6 +34,8 @@ _TEACHING = {"consistency": 2.0, "temperature": 0.4, "warmup": 200}
 _STEPS, _EVERY, _PATIENCE = 1500, 10, 40
 # Of the steps above, where an automatic fit is as long as it is by default.
 _FULL_LENGTH = 1000
+# They stop by validation nodes as they are, and hold out no label.
+_PLAIN = (Vanilla, MLPControl)
 _RANDOM_PROPAGATION = {"backbone": "grand", "backbone_options": None}
 _WITHOUT_EDGES = {"backbone": "mlp", "backbone_options": None}
 
@@ -69,20 +72,57 @@ def choose_with_few_labels(
         preparations: Names of what may be done to the features, the plainest first.
     """
     race = _Race(parameters, data, run, preparations)
-    fits = [race.fit(each) for each in _candidates(parameters)]
+    wanted = _candidates(parameters)
+    # Whoever learns a graph holds some training labels out.
+    divisible = bool(stratified_folds(taught_labels(data, "train"), 2, run.seed))
+    able = [one for one in wanted if divisible or isinstance(one.estimator, _PLAIN)]
+    if not able:
+        raise InvalidInput(
+            f"methods={parameters['methods']!r} given where no class has two training "
+            "nodes; expected 'vanilla' or 'mlp' among them, or labels='all'."
+        )
+    fits = [race.fit(each) for each in able]
     held = 0
     for number in range(1, len(fits)):
-        lead, error = race.lead(fits[number], fits[held])
-        if lead > error:
+        if race.lead(fits[number], fits[held]).is_sure:
             held = number
     winner = fits[held]
     tried = tuple(race.told(number, fits, held) for number in range(len(fits)))
+    left_out = (one for one in wanted if one not in able)
+    tried += tuple(_untried(one, preparations[0]) for one in left_out)
     model = winner.outcome.model
     if not isinstance(winner.preparation, Given):
         model = replace(model, preparation=winner.preparation)
     own = winner.candidate.estimator.get_params(deep=False)
     choice = Choice(tried, plain_parameters(own))
     return winner.outcome._replace(model=model, choice=choice)
+
+
+def require_few_label_methods(text: str) -> None:
+    """Raise for a candidate that would learn from validation labels."""
+    from gsebo.methods.registry import METHODS
+
+    for name in candidate_names(text):
+        if METHODS[name].learns_from_val and "labels" not in METHODS[name].defaults:
+            raise InvalidInput(
+                f"methods={text!r} given with labels='train', but {name} learns from "
+                "validation labels; expected methods that do not, such as "
+                "'vanilla,mlp,gsebo,amortised'."
+            )
+
+
+def _untried(one: _Candidate, preparation: str) -> Tried:
+    return Tried(
+        candidate=one.method,
+        preparation=preparation,
+        epochs=None,
+        fold_accuracy=(),
+        accuracy=None,
+        log_loss=None,
+        seconds=0.0,
+        chosen=False,
+        reason="not tried: no class has two training nodes, one of which to hold out",
+    )
 
 
 def _candidates(parameters: dict[str, Any]) -> list[_Candidate]:
@@ -105,10 +145,8 @@ def _candidates(parameters: dict[str, Any]) -> list[_Candidate]:
         add("vanilla", "random propagation, taught by all nodes", **changed)
     if "mlp" in wanted:
         add("mlp", "no edges", **length)
-        # What has no parameter of this kind is the same network by another name.
         changed = {**length, **_TEACHING, **_WITHOUT_EDGES}
-        own = _made(parameters, "vanilla", changed)
-        found.append(_Candidate("mlp", "no edges, taught by all nodes", own))
+        add("vanilla", "no edges, taught by all nodes", **changed)
     for method in wanted:
         if method not in ("vanilla", "mlp"):
             add(method, "a learned graph", labels="train", **_learned(method, share))
@@ -182,9 +220,9 @@ class _Race:
         logs = said.clamp(min=tiny).log()
         return _Fitted(one, name, preparation, outcome, logs, seconds)
 
-    def lead(self, one: _Fitted, other: _Fitted) -> tuple[float, float]:
-        """How much more of the validation nodes one is right on, and its error."""
-        return lead_over(one.log_probability, other.log_probability, self._labels)
+    def lead(self, one: _Fitted, other: _Fitted) -> Lead:
+        """How one compares with another on the validation nodes."""
+        return Lead.of(one.log_probability, other.log_probability, self._labels)
 
     def told(self, number: int, fits: Sequence[_Fitted], held: int) -> Tried:
         """What is said of a candidate."""
@@ -195,7 +233,7 @@ class _Race:
         return Tried(
             candidate=one.candidate.method,
             preparation=one.name,
-            epochs=epochs if isinstance(estimator, Vanilla) else None,
+            epochs=epochs if isinstance(estimator, _PLAIN) else None,
             fold_accuracy=(accuracy,),
             accuracy=accuracy,
             log_loss=-negative_loss,
@@ -210,16 +248,22 @@ class _Race:
         words = f"{one.candidate.words}, right on {accuracy:.1%} of {count} validation"
         words += " nodes, which teach nothing"
         if number != held:
-            lead, error = self.lead(fits[held], one)
-            behind = f"{100 * lead:.1f} points behind the chosen one"
-            return f"{words}; {behind} (standard error {100 * error:.1f})"
+            lead = self.lead(one, fits[held])
+            where = f"{_points(lead.share)} behind the chosen one"
+            if lead.share >= 0:
+                where = f"{_points(lead.share)} ahead, which is not sure"
+            return f"{words}; {where} (standard error {100 * lead.error:.1f})"
         labels = int(self._data.train_mask.sum())
         words += f"; {labels} labels teach"
         if held:
-            lead, error = self.lead(one, fits[0])
-            words += f"; {100 * lead:.1f} points before {fits[0].candidate.words}"
-            words += f" (standard error {100 * error:.1f})"
+            lead = self.lead(one, fits[0])
+            words += f"; {_points(lead.share)} before {fits[0].candidate.words}"
+            words += f" (standard error {100 * lead.error:.1f})"
         return words
+
+
+def _points(share: float) -> str:
+    return f"{abs(100 * share):.1f} points"
 
 
 def _score(one: _Fitted, labels: Tensor) -> tuple[float, float]:

@@ -227,7 +227,7 @@ def _compared_anew(
     return rows, columns
 
 
-def everywhere(graph: Propagation, pairs: CompletePattern) -> Tensor:
+def at_all_pairs(graph: Propagation, pairs: CompletePattern) -> Tensor:
     """Strengths of all pairs, ``[nodes * nodes]``, 0 where the graph has no edge."""
     pattern, strengths = graph
     if isinstance(pattern, CompletePattern):
@@ -315,7 +315,7 @@ class Contrast:
         if tau == 1:
             return
         if isinstance(learned.pattern, CompletePattern):
-            before = everywhere(self.anchor, learned.pattern)
+            before = at_all_pairs(self.anchor, learned.pattern)
             mixed = tau * before + (1 - tau) * learned.strengths
             self.anchor = Propagation(learned.pattern, mixed)
             return
