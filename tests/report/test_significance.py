@@ -1,5 +1,6 @@
 """Tests against controls with equal labels: the statistics, and what is compared."""
 
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -21,6 +22,8 @@ from gsebo.report.tables.significance import (
     compare_cells,
     control_of,
     corrected_p_values,
+    is_reference,
+    learns_from_val,
     signed_rank_p_value,
 )
 from gsebo.report.tables.table import Sheet, Value
@@ -81,6 +84,19 @@ def test_signed_ranks_by_hand() -> None:
 PLACE = {"row": "gcn", "dataset": "cora"}
 VANILLA, RICH = Cell("vanilla", **PLACE), Cell("gsebo", **PLACE)
 TAUGHT = Cell("train_val", **PLACE, setting="400 epochs")
+
+
+def test_whose_labels_teach_decides_who_is_a_control() -> None:
+    declared = DeclaredControl(method="train_val", setting="400 epochs", backbone="gcn")
+    few = replace(RICH, labels="train")
+    taught = Cell("vanilla", "grand", "cora", setting="by all nodes", consistent=True)
+    cells = {VANILLA, TAUGHT, RICH, few, taught}
+    assert learns_from_val(RICH) and not learns_from_val(few)
+    assert control_of(RICH, cells, declared) == TAUGHT
+    assert control_of(few, cells, declared) == VANILLA
+    # The plain network that nodes without labels teach as well is no control.
+    assert is_reference(VANILLA) and not is_reference(taught)
+    assert control_of(taught, cells, declared) == VANILLA
 
 
 def test_the_control_has_as_many_labels() -> None:

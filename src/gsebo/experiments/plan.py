@@ -35,6 +35,7 @@ class Cell:
     noise: NoiseSpec = 0
     setting: str = ""  # The block's label and the varied parameters in words.
     labels: str = "all"  # Whose labels teach: its parameter of this name.
+    consistent: bool = False  # Whether nodes without labels teach as well.
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,8 @@ def block_trials(
         words = (block.label, setting_in_words(network | varied))
         setting = ", ".join(filter(None, words))
         labels = parameters.get("labels", "all")
-        cell = Cell(method, row, dataset, noise, setting, labels)
+        consistent = parameters.get("consistency", 0) > 0
+        cell = Cell(method, row, dataset, noise, setting, labels, consistent)
         for seed in range(seeds):
             trial = Trial(
                 method=method,

@@ -71,7 +71,9 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def _chosen(evidence: Evidence, cell: Cell) -> str:
-    choice = evidence.plan.choices.get(replace(cell, noise=0, labels="all"))
+    choice = evidence.plan.choices.get(
+        replace(cell, noise=0, labels="all", consistent=False)
+    )
     if choice is None:
         return ""
     taken = choice.taken

@@ -16,6 +16,7 @@ from gsebo.report.tables.significance import (
     compare_cells,
     control_of,
     is_control,
+    is_reference,
 )
 
 
@@ -110,7 +111,7 @@ def _controls(evidence: Evidence, cells: list[Cell]) -> dict[Cell, Cell | None]:
     controls: dict[Cell, Cell | None] = {}
     for cell in cells:
         control = control_of(cell, known, declared)
-        if cell.method == REFERENCE:
+        if is_reference(cell):
             control = cell
         elif control is not None and trials.get(cell) == trials.get(control):
             # The same trials under another name, as in a recipe that varies one

@@ -17,6 +17,7 @@ from gsebo.report.tables.significance import (
     SIGNIFICANT,
     control_of,
     corrected_p_values,
+    is_reference,
     learns_from_val,
     signed_rank_p_value,
 )
@@ -166,8 +167,8 @@ def mark_notes(
 
 def _said_of_controls(shown: list[Entry], declared: DeclaredControl | None) -> str:
     rich = {e.cell.method for e in shown if learns_from_val(e.cell)}
-    poor = {e.cell.method for e in shown if not learns_from_val(e.cell)}
-    plain = poor - {REFERENCE}
+    poor = (e.cell for e in shown if not learns_from_val(e.cell))
+    plain = {cell.method for cell in poor if not is_reference(cell)}
     if declared is not None:
         alike = [e.cell for e in shown if e.cell.method == declared.method]
         # A control is its own.

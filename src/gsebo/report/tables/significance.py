@@ -62,10 +62,10 @@ def control_of(
     if learns_from_val(cell):
         if declared is None:
             return None
-        same = replace(cell, row=row, method=declared.method)
+        same = _plain(cell, row, declared.method)
         wanted = [replace(same, setting=words) for words in _settings(cell, declared)]
     else:
-        same = replace(cell, row=row, method=REFERENCE, labels="all")
+        same = _plain(cell, row, REFERENCE)
         wanted = [same, replace(same, setting="")]
     return next((one for one in wanted if one in cells), None)
 
@@ -83,6 +83,16 @@ def _settings(cell: Cell, declared: DeclaredControl) -> list[str]:
         return [cell.setting]
     joined = [f"{cell.setting}, {declared.setting}"] if declared.setting else []
     return [*joined, declared.setting]
+
+
+def _plain(cell: Cell, row: str, method: str) -> Cell:
+    """The cell of a control, which labels alone teach."""
+    return replace(cell, row=row, method=method, labels="all", consistent=False)
+
+
+def is_reference(cell: Cell) -> bool:
+    """Whether a cell is the plain network, as others are compared with it."""
+    return cell.method == REFERENCE and not cell.consistent
 
 
 def learns_from_val(cell: Cell) -> bool:
