@@ -253,7 +253,7 @@ def test_what_was_fitted_by_the_papers_step_asks_for_it() -> None:
     about_both = {"controls", "scales"}
     # Later than the default, which they are about.
     later = {"metattack", "nettack", "prbcd", "adaptive", "tuning_trust"}
-    later |= {"splits", "hypergradients", "field"}
+    later |= {"splits", "hypergradients", "field", "few_labels", "few_labels_splits"}
     # It has rows of both.
     about_both.add("table1")
     for name in sorted({*recipe_names()} - later):

@@ -1,6 +1,7 @@
 """An automatic fit is saved with its choice, and resumed where it was."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,14 +21,22 @@ def data() -> Data:
 
 @pytest.mark.parametrize(
     "options",
-    [{"methods": "mlp"}, {"features": "standard"}, {"methods": "gsebo"}],
+    [
+        {"methods": "mlp"},
+        {"methods": "mlp", "backbone": "gcnii", "backbone_options": {"alpha": 0.3}},
+        {"methods": "vanilla", "backbone": "gcnii", "backbone_options": {"alpha": 0.3}},
+        {"methods": "vanilla", "features": "standard"},
+        {"features": "standard"},
+        {"methods": "gsebo"},
+    ],
     ids=str,
 )
 def test_a_choice_is_saved_with_the_model(
-    options: dict[str, str], data: Data, tmp_path: Path
+    options: dict[str, Any], data: Data, tmp_path: Path
 ) -> None:
     model = auto(**options).fit(data)
     model.save(tmp_path)
+    assert model.chosen_ in options.get("methods", "vanilla,mlp")
     loaded = load_model(tmp_path)
     for name in ("chosen_", "preparation_", "epochs_", "choice_", "chosen_parameters_"):
         assert getattr(loaded, name) == getattr(model, name)

@@ -24,7 +24,7 @@ from .interrupted import (
 pytestmark = pytest.mark.exact
 
 # Those that train several times in one fit.
-STAGED = {"adaedge", "auto", "gen", "retrain"}
+STAGED = {"adaedge", "auto", "gen", "retrain", "sublime"}
 
 
 @every_method

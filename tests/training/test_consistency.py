@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 
 from gsebo import GSEBO, check_hypergradient
 from gsebo.bilevel import (
+    HYPERGRADIENTS,
     HypergradientCheck,
     Reverse,
     Tree,
@@ -124,6 +125,30 @@ def test_no_derivative_goes_into_what_all_say(seed: int, temperature: float) -> 
         shift[place] = step
         slope = (held_fixed(p + shift) - held_fixed(p - shift)) / (2 * step)
         assert float(gradient[place]) == pytest.approx(float(slope), abs=1e-8)
+
+
+@given(seed=st.integers(0, 99), temperature=temperatures)
+def test_what_all_say_moves_where_a_step_is_differentiated(
+    seed: int, temperature: float
+) -> None:
+    """That no derivative goes into it is true of the step, not of what steps do."""
+    p, consistency = guesses(seed, 3, 2, 3), taught(temperature=temperature)
+    along = guesses(seed + 100, *p.shape) - 0.5
+
+    def slope(at: Tensor) -> Tensor:
+        leaf = at if at.requires_grad else at.clone().requires_grad_()
+        loss = 3 * consistency.disagreement(leaf)
+        (gradient,) = torch.autograd.grad(loss, leaf, create_graph=True)
+        return (gradient * along).sum()
+
+    leaf = p.clone().requires_grad_()
+    (found,) = torch.autograd.grad(slope(leaf), leaf)
+    step = 1e-6
+    for place in np.ndindex(*p.shape):
+        shift = torch.zeros_like(p)
+        shift[place] = step
+        expected = (slope(p + shift) - slope(p - shift)).detach() / (2 * step)
+        assert float(found[place]) == pytest.approx(float(expected), rel=1e-4, abs=1e-6)
 
 
 # --- the loss of a step --------------------------------------------------------------
@@ -341,6 +366,18 @@ def test_each_setting_makes_a_difference(name: str) -> None:
     found = [model.probability_ for model in fits]
     for place, one in enumerate(found):
         assert not any(torch.equal(one, other) for other in found[:place])
+
+
+@pytest.mark.parametrize("engine", list(HYPERGRADIENTS))
+def test_every_engine_goes_through_it(engine: str) -> None:
+    data = small_graph(40)
+    settings = {**SETTINGS, "hypergradient": engine, "select_by": "last"}
+    plain, taught = (
+        fit("gsebo", data, consistency=weight, **settings) for weight in (0.0, 1.0)
+    )
+    assert bool(taught.strength_.isfinite().all())
+    assert not torch.equal(taught.strength_, taught.initial_strength_)
+    assert not torch.equal(taught.strength_, plain.strength_)
 
 
 @pytest.mark.parametrize("weight", [0.0, 1.0])

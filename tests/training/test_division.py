@@ -135,5 +135,5 @@ def test_nothing_can_be_held_out_of_single_nodes(data: Data, label_use: str) -> 
     for node, key in zip(first, ("train_mask", "val_mask"), strict=True):
         single[key] = torch.zeros_like(data[key])
         single[key][node] = True
-    with pytest.raises(InvalidInput, match="no class has two labelled nodes"):
+    with pytest.raises(InvalidInput, match="no class has two nodes whose labels teach"):
         fold_nodes(single, label_use, 5, 0, CPU)

@@ -256,7 +256,12 @@ class FullBatchFit(AmortisedFit):
         labelled = (taught.train_mask | taught.val_mask).nonzero().squeeze(-1)
         self.labelled = labelled.to(prepared.device)
         self.folds = fold_nodes(
-            taught, method.label_use, method.num_folds, run.seed, prepared.device
+            data,
+            method.label_use,
+            method.num_folds,
+            run.seed,
+            prepared.device,
+            method.labels,
         )
 
     def _inoculation(self, base: NodeClassification, dose: float) -> Inoculation:

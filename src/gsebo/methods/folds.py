@@ -152,9 +152,15 @@ class FoldNodes(NamedTuple):
 
 
 def fold_nodes(
-    data: Graph, label_use: LabelUse, num_folds: int, seed: int, device: torch.device
+    data: Graph,
+    label_use: LabelUse,
+    num_folds: int,
+    seed: int,
+    device: torch.device,
+    labels: Labels = "all",
 ) -> FoldNodes:
-    """Divide the labelled nodes, class by class where that is for us to do."""
+    """Divide the nodes whose labels teach, class by class where that is for us."""
+    data = taught_labels(data, labels)
     train, val = (
         mask.nonzero().squeeze(-1) for mask in (data.train_mask, data.val_mask)
     )
@@ -163,9 +169,10 @@ def fold_nodes(
     labelled = torch.cat([train, val]).sort().values.cpu()
     outer = [fold.held_out for fold in stratified_folds(data, num_folds, seed)]
     if not outer:
+        instead = "labels='all'" if labels == "train" else "label_use='fixed'"
         raise InvalidInput(
-            f"label_use={label_use!r} given where no class has two labelled nodes; "
-            "expected at least one such class, or label_use='fixed'."
+            f"label_use={label_use!r} given where no class has two nodes whose labels "
+            f"teach; expected at least one such class, or {instead}."
         )
     inner = [labelled[~torch.isin(labelled, nodes)] for nodes in outer]
     return FoldNodes(*([one.to(device) for one in each] for each in (inner, outer)))

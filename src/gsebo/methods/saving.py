@@ -299,6 +299,10 @@ def _check_class_names(facts: ModelFacts, folder: Path) -> None:
         )
 
 
+# Networks that an automatic fit tries beside the one that it was given.
+_OF_AUTO = ("mlp", "grand")
+
+
 def _network_of(estimator: GraphClassifier, facts: ModelFacts) -> NetworkChoices:
     """Which network the model holds: an automatic fit may have chosen another."""
     if estimator.chooses != (facts.choice is not None):
@@ -309,9 +313,8 @@ def _network_of(estimator: GraphClassifier, facts: ModelFacts) -> NetworkChoices
     network = estimator.network()
     if facts.choice is not None:
         said = facts.choice.parameters
-        name, options = said.get("backbone"), said.get("backbone_options")
-        if isinstance(name, str) and isinstance(options, dict | None):
-            return replace(network, backbone=name, options=options)
+        if said.get("backbone") in _OF_AUTO and said.get("backbone_options") is None:
+            return replace(network, backbone=said["backbone"], options=None)
     return network
 
 

@@ -47,6 +47,11 @@ class _Candidate:
     words: str
     estimator: GraphClassifier
 
+    @property
+    def divides(self) -> bool:
+        """Whether it holds some of the training labels out."""
+        return "labels" in self.estimator.get_params(deep=False)
+
 
 class _Fitted(NamedTuple):
     candidate: _Candidate
@@ -75,7 +80,7 @@ def choose_with_few_labels(
     wanted = _candidates(parameters)
     # Whoever learns a graph holds some training labels out.
     divisible = bool(stratified_folds(taught_labels(data, "train"), 2, run.seed))
-    able = [one for one in wanted if divisible or isinstance(one.estimator, _PLAIN)]
+    able = [one for one in wanted if divisible or not one.divides]
     if not able:
         raise InvalidInput(
             f"methods={parameters['methods']!r} given where no class has two training "
@@ -149,13 +154,14 @@ def _candidates(parameters: dict[str, Any]) -> list[_Candidate]:
         add("vanilla", "no edges, taught by all nodes", **changed)
     for method in wanted:
         if method not in ("vanilla", "mlp"):
-            add(method, "a learned graph", labels="train", **_learned(method, share))
+            changed = {"labels": "train", **_learned(method, share)}
+            add(method, f"the graph that {method} learns", **changed)
     return found
 
 
 def _learned(method: str, share: float) -> dict[str, Any]:
     """Parameters of what learns a graph: weights are trained on it as on the given."""
-    if method == "gsebo":
+    if method not in ("amortised", "inoculated"):
         return {}
     return {
         **_TEACHING,
@@ -171,7 +177,8 @@ def _made(
     estimator = candidate(parameters, method)
     own = estimator.get_params(deep=False)
     taken = {name: value for name, value in changed.items() if name in own}
-    return type(estimator)(**{**own, **taken})
+    # What is done to the features is done before a candidate gets them.
+    return type(estimator)(**{**own, **taken, "features": Given.name})
 
 
 class _Race:
