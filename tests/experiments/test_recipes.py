@@ -254,6 +254,7 @@ def test_what_was_fitted_by_the_papers_step_asks_for_it() -> None:
     # Later than the default, which they are about.
     later = {"metattack", "nettack", "prbcd", "adaptive", "tuning_trust"}
     later |= {"splits", "hypergradients", "field", "few_labels", "few_labels_splits"}
+    later |= {"few_labels_graphs", "five_labels"}
     # It has rows of both.
     about_both.add("table1")
     for name in sorted({*recipe_names()} - later):

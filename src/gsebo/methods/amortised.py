@@ -40,7 +40,7 @@ from gsebo.methods.fitting import (
     work_of,
 )
 from gsebo.methods.folder_fit import build, learnable
-from gsebo.methods.folds import Labels, LabelUse
+from gsebo.methods.folds import Labels, LabelUse, check_fallback
 from gsebo.methods.parameters import (
     CountOrZero,
     EvidenceNames,
@@ -105,6 +105,8 @@ class AmortisedClassifier(TaughtByAllNodes):
             ``"train"``: those of training nodes alone, while those of validation nodes
             stop the last training and decide whether the learned graph is taken or the
             given one, which stays unless it is beaten by more than two standard errors.
+        fallback: With ``labels="train"``: whether there is that given graph to fall
+            back on, or weights are trained on the learned one alone.
         label_use: ``"folds"``: each labelled node is held out by one of ``num_folds``
             networks; ``"cross"``: one network, all labelled nodes divided anew before
             each outer step; ``"fixed"``: training nodes inside, validation nodes
@@ -144,6 +146,7 @@ class AmortisedClassifier(TaughtByAllNodes):
     outer_optimizer: OptimizerName = "adam"
     max_outer_steps: Steps = 100
     labels: Labels = "all"
+    fallback: bool = True
     label_use: LabelUse = "folds"
     num_folds: NumFolds = 5
     inner_share: ShareBelowOne = 0.7
@@ -200,6 +203,7 @@ class AmortisedClassifier(TaughtByAllNodes):
         return [self.network(), self.features_network(), *learning]
 
     def _check_parameters(self) -> None:
+        check_fallback(self.labels, self.fallback)
         given = self.labels, self.label_use
         if given == ("train", "fixed"):
             raise InvalidInput(

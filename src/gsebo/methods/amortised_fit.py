@@ -386,7 +386,7 @@ class FullBatchFit(AmortisedFit):
 
         Where validation labels teach there is nobody left to ask.
         """
-        if self.method.labels == "all":
+        if self.method.labels == "all" or not self.method.fallback:
             return learned
         plain = self._problem(Fixed(), self._val, prepared=given)
         outcome = outcome_of(given, plain, self._selected(plain))

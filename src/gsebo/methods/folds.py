@@ -92,6 +92,15 @@ Labels = Literal["all", "train"]
 alone, while those of validation nodes choose and stop."""
 
 
+def check_fallback(labels: Labels, fallback: bool) -> None:
+    """Raise where no graph could be fallen back on, and yet it is declined."""
+    if labels == "all" and not fallback:
+        raise InvalidInput(
+            "fallback=False given with labels='all', where the learned graph is taken "
+            "in any case; expected labels='train', or fallback=True."
+        )
+
+
 def taught_labels(data: Graph, labels: Labels) -> Graph:
     """The graph with the labels that may teach in its masks, and no others."""
     if labels == "all":

@@ -42,6 +42,7 @@ from gsebo.methods.folder_fit import build, learnable
 from gsebo.methods.folds import (
     Labels,
     Lead,
+    check_fallback,
     stratified_folds,
     taught_labels,
 )
@@ -131,6 +132,8 @@ class GSEBO(TaughtByAllNodes):
             loss. Validation nodes stop and choose; at the end fresh weights are trained
             on all training nodes, on the learned graph or, where that is not better
             by more than two standard errors, on the given one.
+        fallback: With ``labels="train"``: whether there is that given graph to fall
+            back on, or weights are trained on the learned one alone.
         stop_on: ``"val"``: all validation nodes serve the outer loss and decide when to
             stop; ``"holdout"``: a random half each.
         select_by: Keep the step with the best validation ``"loss"`` or ``"accuracy"``
@@ -161,6 +164,7 @@ class GSEBO(TaughtByAllNodes):
     initial_strength: InitialStrength = "vanilla"
     hypergradient: HypergradientName | Hypergradient = "reverse"
     labels: Labels = "all"
+    fallback: bool = True
     stop_on: StopOn = "val"
     select_by: SelectBy = "loss"
     batch_size: Count | None = None
@@ -175,6 +179,7 @@ class GSEBO(TaughtByAllNodes):
 
     def _check_parameters(self) -> None:
         self._refuse_unused()
+        check_fallback(self.labels, self.fallback)
         check_batches(
             self,
             structure=(self.structure, "edge"),
@@ -282,12 +287,15 @@ class GSEBO(TaughtByAllNodes):
         schedule = self._final_schedule()
         with torch.no_grad():
             strengths = problem.strengths(progress.best_outer)
+        graphs = [(2, strengths), (3, None)] if self.fallback else [(2, strengths)]
         outcomes = [
             train_on_fixed_structure(
                 data, [run.stage(stage)], self.network(), schedule, strengths=each
             )[0]
-            for stage, each in ((2, strengths), (3, None))
+            for stage, each in graphs
         ]
+        if not self.fallback:
+            return outcomes[0]._replace(progress=progress)
         labels = prepared.labels[val.to(run.device)]
         learned, given = (
             each.probability.to(run.device)[val].log() for each in outcomes

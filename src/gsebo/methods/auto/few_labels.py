@@ -154,7 +154,8 @@ def _candidates(parameters: dict[str, Any]) -> list[_Candidate]:
         add("vanilla", "no edges, taught by all nodes", **changed)
     for method in wanted:
         if method not in ("vanilla", "mlp"):
-            changed = {"labels": "train", **_learned(method, share)}
+            # The given graph is among the candidates already.
+            changed = {"labels": "train", "fallback": False, **_learned(method, share)}
             add(method, f"the graph that {method} learns", **changed)
     return found
 
