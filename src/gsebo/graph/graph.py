@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gsebo.errors import InvalidInput
-from gsebo.names import Registry
+from gsebo.names import Registry, imported
+from gsebo.sparse.types import EntryTypes
 
 if TYPE_CHECKING:
-    from torch_geometric.data import Data
+    from torch_geometric.data import Data, HeteroData
 
 _OPTIONAL = (
     "x",
@@ -50,9 +51,13 @@ class Graph:
             ``unseen_mask``: which come after a fit; ``node_id``: the user's own ids,
             an integer tensor or a numpy array of texts; ``edge_weight``: what each edge
             weighs, not negative, ``[edges]``; ``edge_attr``: what else is known of it,
-            ``[edges]`` or ``[edges, columns]``; ``node_type``, ``edge_type``; ``meta``:
-            anything that JSON can hold, with the names of the classes under
-            ``"classes"``.
+            ``[edges]`` or ``[edges, columns]``; ``node_type``, ``edge_type``: the
+            number of the type of each node and of the relation of each edge, where
+            there are several; ``meta``: anything that JSON can hold, with the names of
+            the classes under ``"classes"``, those of the types under ``"node_types"``
+            and ``"edge_types"`` (type of the source, name, type of the target), and
+            under ``"columns"`` first and end of those columns of ``x`` that belong to
+            each type of nodes, where types have different features.
 
     >>> graph = Graph(torch.eye(3), torch.tensor([[0, 1], [1, 2]]))
     >>> graph.num_nodes, graph.num_edges, "y" in graph, graph.y
@@ -88,8 +93,14 @@ class Graph:
         self.__dict__ |= {name: value for name, value in given if value is not None}
 
     @classmethod
-    def from_pyg(cls, data: Data) -> Graph:
-        """What a PyG ``Data`` holds; tensors are shared."""
+    def from_pyg(cls, data: Data | HeteroData) -> Graph:
+        """What a PyG ``Data`` or ``HeteroData`` holds; tensors of ``Data`` are shared.
+
+        Nodes of a ``HeteroData`` are numbered type by type, edges relation by relation.
+        """
+        if _kind_of(data) == _HETERO:
+            made: Graph = KINDS_OF_GRAPHS[_HETERO](data)
+            return made
         graph = cls()
         graph.__dict__ |= data.to_dict()
         return graph
@@ -157,11 +168,62 @@ class Graph:
         made: Graph = make(edges, nodes, **columns, **more)
         return made
 
-    def to_pyg(self) -> Data:
-        """The same as a PyG ``Data``; tensors are shared."""
+    def to_pyg(self) -> Any:
+        """The same as a PyG ``Data``, or ``HeteroData`` where there are several types.
+
+        Tensors of a ``Data`` are shared.
+        """
+        if self.types is not None:
+            make: Any = imported("gsebo.graph.hetero:to_hetero")
+            return make(self)
         from torch_geometric.data import Data
 
         return Data(**self.to_dict())
+
+    @property
+    def types(self) -> EntryTypes | None:
+        """Types of nodes and edges; ``None`` where there is one of each.
+
+        Names that ``meta`` does not say are numbers. Where only nodes have types, the
+        types of both ends are the relation of an edge.
+        """
+        if "node_type" not in self and "edge_type" not in self:
+            return None
+        meta = self.meta if isinstance(self.meta, dict) else {}
+        edges = self.edge_index
+        node_type = torch.zeros(self.num_nodes, dtype=torch.int64)
+        if "node_type" in self:
+            node_type = self.node_type.cpu().to(torch.int64)
+        known = meta.get("node_types") or range(int(node_type.max()) + 1)
+        names = tuple(str(each) for each in known)
+        relations = meta.get("edge_types")
+        if "edge_type" in self:
+            edge_type = self.edge_type.cpu().to(torch.int64)
+            if not relations:
+                relations = _named_relations(edges.cpu(), edge_type, node_type, names)
+        else:
+            ends = node_type[edges.cpu()]
+            pairs, edge_type = torch.unique(
+                ends[0] * len(names) + ends[1], return_inverse=True
+            )
+            ways = ((each // len(names), each % len(names)) for each in pairs.tolist())
+            relations = [(names[one], "to", names[other]) for one, other in ways]
+        if len(names) < 2 and len(relations) < 2:
+            return None
+        triples = tuple((str(a), str(b), str(c)) for a, b, c in relations)
+        columns = meta.get("columns")
+        blocks = columns and tuple((int(first), int(end)) for first, end in columns)
+        return EntryTypes(node_type, edge_type, names, triples, blocks or None)
+
+    def without_types(self) -> Graph:
+        """The same nodes and edges, all of one type and one relation."""
+        plain = copy.copy(self)
+        for name in ("node_type", "edge_type"):
+            plain.__dict__.pop(name, None)
+        if isinstance(self.meta, dict):
+            kept = {"node_types", "edge_types", "columns", "target"}
+            plain.meta = {k: v for k, v in self.meta.items() if k not in kept}
+        return plain
 
     @property
     def num_nodes(self) -> int:
@@ -261,10 +323,22 @@ class Graph:
         return f"Graph({', '.join(shown)})"
 
 
+def _named_relations(
+    edges: Tensor, edge_type: Tensor, node_type: Tensor, names: Sequence[str]
+) -> list[tuple[str, str, str]]:
+    """Relations called by their number, each with the types at its first edge."""
+    found = []
+    for number in range(int(edge_type.max()) + 1 if edge_type.numel() else 1):
+        first = (edge_type == number).nonzero()[:1, 0]
+        ends = node_type[edges[:, first]].flatten().tolist() or [0, 0]
+        found.append((names[ends[0]], str(number), names[ends[1]]))
+    return found
+
+
 class GraphLike(Protocol):
     """What a user may call a graph: a :class:`Graph`, a PyG ``Data`` and others.
 
-    Those are the graphs of networkx, and a pandas frame of edges.
+    Those are a PyG ``HeteroData``, the graphs of networkx, and a pandas frame of edges.
     """
 
     x: Any
@@ -272,11 +346,12 @@ class GraphLike(Protocol):
     y: Any
 
 
-_PYG = "torch_geometric:Data"
+_PYG, _HETERO = "torch_geometric:Data", "torch_geometric:HeteroData"
 
 KINDS_OF_GRAPHS: Registry[Callable[..., Graph]] = Registry(
     {
         _PYG: Graph.from_pyg,
+        _HETERO: "gsebo.graph.hetero:from_hetero",
         # Tables are read in a room that builds on this one.
         "networkx:Graph": "gsebo.data.formats.objects:from_networkx",
         "pandas:DataFrame": "gsebo.data.formats.objects:from_pandas",
@@ -295,15 +370,10 @@ def as_graph(given: GraphLike) -> Graph:
         return given
     kind = _kind_of(given)
     if kind is None:
-        if any(each.__name__ == "HeteroData" for each in type(given).__mro__):
-            raise InvalidInput(
-                "a HeteroData given, which has several kinds of nodes or edges; "
-                "expected a graph with one kind of each and one class per node, such "
-                "as data.to_homogeneous() gives."
-            )
         raise InvalidInput(
-            "expected a gsebo.Graph, a torch_geometric.data.Data, a networkx graph or "
-            f"a pandas DataFrame of edges, got {type(given).__name__}."
+            "expected a gsebo.Graph, a torch_geometric.data.Data or HeteroData, a "
+            "networkx graph or a pandas DataFrame of edges, got "
+            f"{type(given).__name__}."
         )
     return KINDS_OF_GRAPHS[kind](given)
 
@@ -317,5 +387,5 @@ def _kind_of(given: object) -> str | None:
 
 
 def given_back(graph: Graph, given: GraphLike) -> Any:
-    """A graph of our own, as a PyG ``Data`` if that is what a user has given."""
-    return graph.to_pyg() if _kind_of(given) == _PYG else graph
+    """A graph of our own, as an object of PyG if that is what a user has given."""
+    return graph.to_pyg() if _kind_of(given) in (_PYG, _HETERO) else graph

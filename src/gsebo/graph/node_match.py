@@ -15,6 +15,7 @@ from gsebo.errors import InvalidInput
 from gsebo.graph.features import features_to_csr, take_rows
 from gsebo.graph.graph import Graph
 from gsebo.graph.topology import CanonicalGraph
+from gsebo.sparse import EntryTypes
 
 Words = NDArray[np.uint64]
 Ids = Tensor | NDArray[np.str_]
@@ -168,13 +169,24 @@ def _find_ids(ids: Ids, wanted: Ids) -> Tensor:
     return torch.tensor(found, dtype=torch.int64)
 
 
-def find_edges(edge_index: Tensor, num_nodes: int, wanted: Tensor) -> Tensor:
+def find_edges(
+    edge_index: Tensor,
+    num_nodes: int,
+    wanted: Tensor,
+    types: EntryTypes | None = None,
+    wanted_types: EntryTypes | None = None,
+) -> Tensor:
     """Number of each pair of nodes among canonical edges, or -1, int64 ``[pairs]``.
 
-    A node of a pair that the graph does not have is -1.
+    A node of a pair that the graph does not have is -1. Where both have types, an edge
+    is one of the same relation.
     """
     keys = edge_index[1] * num_nodes + edge_index[0]
     pairs = wanted[1] * num_nodes + wanted[0]
+    if types is not None and wanted_types is not None:
+        count = types.num_relations
+        keys = keys * count + types.edge_type.cpu()
+        pairs = pairs * count + wanted_types.edge_type.cpu()
     # Of a pair with one node that is not there the number would be that of another.
     return _find_sorted(keys, torch.where((wanted >= 0).all(0), pairs, -1))
 
@@ -203,13 +215,16 @@ def find_entries(
     node: Tensor,
     *,
     self_loops: bool,
+    types: EntryTypes | None = None,
 ) -> Tensor:
     """Find the edges and self-loops of a graph among those of another.
 
     ``node`` says which node of the other one each node is, or -1. For each edge, and
     then for each self-loop if there are any, the number of the other's entry or -1.
+    ``types`` are those of the other.
     """
-    entry = find_edges(edge_index, num_nodes, node[graph.edge_index.cpu()])
+    ends = node[graph.edge_index.cpu()]
+    entry = find_edges(edge_index, num_nodes, ends, types, graph.types)
     if not self_loops:
         return entry
     loops = torch.where(node >= 0, edge_index.shape[1] + node, -1)

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gsebo.graph.graph import Graph
-from gsebo.sparse import CompletePattern, Pattern
+from gsebo.graph.graph import Graph, as_graph
+from gsebo.sparse import CompletePattern, EntryTypes, Pattern
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +28,9 @@ class CanonicalGraph:
         weight: What each edge weighs, float64 ``[E]``: the entries of A. ``None``:
             all weigh one.
         attr: What else is given of each edge, floating point ``[E, columns]``.
+        types: Of nodes and edges, where there is more than one type of either. Edges
+            of two relations that join the same nodes stay two, the one with the lower
+            number first.
     """
 
     num_nodes: int
@@ -35,6 +38,7 @@ class CanonicalGraph:
     entry_of_edge: Tensor
     weight: Tensor | None = None
     attr: Tensor | None = None
+    types: EntryTypes | None = None
 
     @property
     def num_edges(self) -> int:
@@ -43,7 +47,10 @@ class CanonicalGraph:
 
     @cached_property
     def reverse_edge(self) -> Tensor:
-        """Id of the edge ``(j, i)`` for each ``(i, j)``, -1 where there is none."""
+        """Id of the edge ``(j, i)`` for each ``(i, j)``, -1 where there is none.
+
+        Of several that are of different relations it is the first.
+        """
         source, target = self.edge_index
         if self.num_edges == 0:
             return torch.empty_like(source)
@@ -80,6 +87,9 @@ class CanonicalGraph:
         digest.update(edges.tobytes())
         if self.weight is not None:
             digest.update(self.weight.cpu().numpy().astype("<f8", copy=False).tobytes())
+        if self.types is not None:
+            for numbers in (self.types.node_type, self.types.edge_type):
+                digest.update(numbers.cpu().numpy().astype("<i8").tobytes())
         return digest.hexdigest()
 
 
@@ -87,7 +97,7 @@ def canonicalise(data: Graph) -> CanonicalGraph:
     """Sort the edges of a validated graph, merge duplicates, set self-loops apart.
 
     A directed graph stays directed. The weights of duplicates are added up, and their
-    attributes averaged; those of self-loops are left out. Weights that are all one are
+    attributes averaged; edges of different relations are no duplicates; those of self-loops are left out. Weights that are all one are
     the same as none. The input is not changed.
 
     >>> loop_and_double = torch.tensor([[1, 0, 1, 1], [0, 0, 0, 2]])
@@ -99,15 +109,20 @@ def canonicalise(data: Graph) -> CanonicalGraph:
     source, target = data.edge_index.to(torch.int64)
     is_loop = source == target
     keys = _sort_key(source[~is_loop], target[~is_loop], num_nodes)
+    types = as_graph(data).types
+    relations = 1 if types is None else types.num_relations
+    if types is not None:
+        keys = keys * relations + types.edge_type.to(keys.device)[~is_loop]
     unique_keys, inverse = torch.unique(keys, return_inverse=True)
     entry_of_edge = unique_keys.numel() + source
     entry_of_edge[~is_loop] = inverse
-    edge_index = torch.stack([unique_keys % num_nodes, unique_keys // num_nodes])
-    values = {
-        "weight": _merged_weight(data, ~is_loop, inverse, unique_keys.numel()),
-        "attr": _merged_attr(data, ~is_loop, inverse, unique_keys.numel()),
-    }
-    return CanonicalGraph(num_nodes, edge_index, entry_of_edge, **values)
+    places = unique_keys // relations
+    edge_index = torch.stack([places % num_nodes, places // num_nodes])
+    weight = _merged_weight(data, ~is_loop, inverse, unique_keys.numel())
+    attr = _merged_attr(data, ~is_loop, inverse, unique_keys.numel())
+    if types is not None:
+        types = types.of_edges(unique_keys % relations)
+    return CanonicalGraph(num_nodes, edge_index, entry_of_edge, weight, attr, types)
 
 
 def _merged_weight(
@@ -162,6 +177,9 @@ class Topology:
             nodes = torch.arange(graph.num_nodes, device=source.device)
             source, target = torch.cat([source, nodes]), torch.cat([target, nodes])
         pattern = Pattern.from_positions(target, source, graph.num_nodes)
+        if graph.types is not None:
+            loops = graph.num_nodes if self_loops else 0
+            pattern.types = graph.types.to(source.device).with_loops(loops)
         return cls(pattern.to(device), graph)
 
     @classmethod

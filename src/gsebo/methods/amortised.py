@@ -300,6 +300,8 @@ class Amortised(AmortisedClassifier):
             its own instead of all of it.
     """
 
+    reads_types: ClassVar[bool] = True
+
     candidates: CountOrZero = 0
     batch_size: Count | None = None
     sampler: SamplerName | Sampler = "neighbor"

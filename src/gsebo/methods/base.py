@@ -28,6 +28,7 @@ from gsebo.data.validate import sized, warn_of_scales
 from gsebo.distributed.group import current_group, launched
 from gsebo.errors import InputWarning, InvalidInput
 from gsebo.graph.graph import Graph, GraphLike, as_graph, given_back
+from gsebo.graph.hetero import give_strengths
 from gsebo.graph.node_match import NodeKeys
 from gsebo.memory import require_memory
 from gsebo.methods.fitting import Choice, NetworkChoices, Outcome, resolve_device
@@ -53,7 +54,7 @@ from gsebo.training import Checkpoint, Watcher
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-    from torch_geometric.data import Data
+    from torch_geometric.data import Data, HeteroData
 
 
 def _require_shareable(estimator: SklearnEstimator) -> None:
@@ -135,6 +136,7 @@ class GraphClassifier(SklearnEstimator, ABC):
         needs_features: Whether a graph without ``x`` is refused.
         uses_edge_weight: Whether the weights of edges make a difference.
         uses_edge_attr: Whether their attributes do.
+        reads_types: Whether a graph with several types of nodes or relations is taken.
         chooses: Whether the method decides between others on the way.
     """
 
@@ -142,6 +144,7 @@ class GraphClassifier(SklearnEstimator, ABC):
     needs_features: ClassVar[bool] = True
     uses_edge_weight: ClassVar[bool] = True
     uses_edge_attr: ClassVar[bool] = False
+    reads_types: ClassVar[bool] = False
     chooses: ClassVar[bool] = False
 
     backbone: str | type | nn.Module = "gcn"
@@ -275,6 +278,7 @@ class GraphClassifier(SklearnEstimator, ABC):
         validate(data, features_needed=self.reads_features())
         data = sized(data)
         refuse_unseen(data)
+        self._require_one_type(data)
         preparation, prepared = self._prepared(data)
         self._require_room(prepared, replicas, device)
         runs = [
@@ -298,6 +302,19 @@ class GraphClassifier(SklearnEstimator, ABC):
             other.random_state = run.seed
             other._store(result, run, nodes, shown, data.class_names)
             self.replicas_.append(other)
+
+    def _require_one_type(self, data: Graph) -> None:
+        """Raise where a graph has types, and the method does not know what to do."""
+        types = data.types
+        if types is None or (self.reads_types and not self.on_batches):
+            return
+        name = type(self).__name__ + (" with a batch_size" if self.on_batches else "")
+        raise InvalidInput(
+            f"{name} given a graph with {len(types.node_types)} types of nodes and "
+            f"{types.num_relations} relations; expected one of each, as "
+            "graph.without_types() has, or a method that reads types, such as "
+            "'vanilla', 'gsebo', 'amortised' or 'hgsl'."
+        )
 
     @final
     def reads_features(self) -> bool:
@@ -413,6 +430,9 @@ class GraphClassifier(SklearnEstimator, ABC):
         self.loop_strength_ = model.loop_strengths()
         self.new_edge_index_, self.new_edge_strength_ = model.new_edges()
         self.graph_ = copy.copy(shown)
+        if hasattr(shown, "edge_types") and not isinstance(shown, Graph):
+            give_strengths(self.graph_, self.strength_.movedim(-1, 0))
+            return
         # PyG wants the edges on the first axis of an edge attribute.
         self.graph_.edge_strength = self.strength_.movedim(-1, 0)
 
@@ -549,8 +569,10 @@ class GraphClassifier(SklearnEstimator, ABC):
         threshold: float | None = None,
         by: Literal["weight", "agreement", "ratio", "strength"] = "weight",
         edge_weight: Literal["weight", "strength"] = "weight",
-    ) -> "Data":
+    ) -> "Data | HeteroData":
         """The graph of the fit as a PyG ``Data`` whose ``edge_weight`` was learned.
+
+        A graph with types is a ``HeteroData``.
 
         It has all that the user's graph has; an edge that is there twice is kept once.
 

@@ -50,6 +50,8 @@ class MLPControl(EpochClassifier):
     edges looks good.
     """
 
+    reads_types: ClassVar[bool] = True
+
     supported_backbones: ClassVar[tuple[str, ...]] = ("mlp",)
 
     backbone: str | type | nn.Module = field(default="mlp", kw_only=False)
@@ -67,6 +69,8 @@ class TrainVal(TaughtByAllNodes, EpochClassifier):
     network. This one has as many: it is trained on the training and the validation
     nodes for a fixed number of epochs, and no node is left to select a step by.
     """
+
+    reads_types: ClassVar[bool] = True
 
     select_by: SelectBy = "last"
 
@@ -167,6 +171,8 @@ class SingleLevel(EpochClassifier):
         learn_self_loops: Learn the strengths of the self-loops too.
     """
 
+    reads_types: ClassVar[bool] = True
+
     max_epochs: Steps = 1000
     evaluate_every: Steps = 10
     outer_lr: Rate = 0.01
@@ -236,6 +242,8 @@ class Frozen(TaughtByAllNodes):
             ``"f1_macro"``, ``"roc_auc"`` or ``"neg_log_loss"``, or the ``"last"``.
     """
 
+    reads_types: ClassVar[bool] = True
+
     inner_steps: Steps = 10
     inner_reduction: Reduction = "mean"
     max_outer_steps: Steps = 100
@@ -266,6 +274,8 @@ class Vanilla(TaughtByAllNodes, EpochClassifier):
     With ``consistency`` it also learns from nodes without labels: what that is worth
     on a graph that stays as it is.
     """
+
+    reads_types: ClassVar[bool] = True
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         schedule = replace(self.schedule(), consistency=self.teaching())

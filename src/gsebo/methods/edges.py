@@ -23,7 +23,7 @@ from gsebo.model.fitted import EdgePiece
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-    from torch_geometric.data import Data
+    from torch_geometric.data import Data, HeteroData
 
     from gsebo.methods.base import GraphClassifier
 
@@ -248,7 +248,12 @@ def edges_frame(model: GraphClassifier, *, undirected: bool) -> DataFrame:
     """The edges of a fit as a table, see :meth:`GraphClassifier.edges_frame`."""
     table = EdgeTable.of(model)
     table = table.undirected() if undirected else table
-    return table.frame(NodeNames.of(model))
+    frame = table.frame(NodeNames.of(model))
+    types = as_graph(model.graph_).types
+    if types is not None and not undirected:
+        names = np.array(["-".join(each) for each in types.edge_types], object)
+        frame.insert(2, "relation", names[types.edge_type.numpy()])
+    return frame
 
 
 def clean_graph(
@@ -257,7 +262,7 @@ def clean_graph(
     threshold: float | None,
     by: Measure,
     edge_weight: WeightKind,
-) -> Data:
+) -> Data | HeteroData:
     """The graph of a fit with what was learned, see `GraphClassifier.clean_graph`."""
     require_choice("by", by, get_args(Measure))
     require_choice("edge_weight", edge_weight, get_args(WeightKind))
@@ -271,9 +276,22 @@ def clean_graph(
     # The one of PyG's names means what this graph gives it.
     weight = torch.from_numpy(_weights(table)) * _given_weights(model)
     given.edge_weight = weight.to(model.strength_.dtype)
-    kept = _first_of_each(table)
+    types = given.types
+    kept = _first_of_each(table, None if types is None else types.edge_type.numpy())
     if threshold is not None:
         kept &= ~(_measured(table, by) < threshold) | (table.source == table.target)
+    if types is not None:
+        if edge_weight == "strength":
+            raise InvalidInput(
+                "edge_weight='strength' given for a graph with several types or "
+                "relations, whose self-loops have no relation; expected 'weight'."
+            )
+        chosen = torch.from_numpy(kept)
+        for name in ("edge_weight", "edge_attr", "edge_type", "edge_strength"):
+            if name in given:
+                given[name] = given[name][chosen]
+        given.edge_index = given.edge_index[:, chosen]
+        return sized(given).to_pyg()
     data = sized(given).to_pyg().edge_subgraph(torch.from_numpy(kept))
     if edge_weight == "weight":
         return data
@@ -305,10 +323,13 @@ def _measured(table: EdgeTable, by: Measure) -> Array:
     return found
 
 
-def _first_of_each(table: EdgeTable) -> Array:
+def _first_of_each(table: EdgeTable, relation: Array | None) -> Array:
     """Which rows are not an edge that was there before: networks count it once."""
     size = int(max(table.source.max(), table.target.max())) + 1
-    _, first = np.unique(table.source * size + table.target, return_index=True)
+    keys = table.source * size + table.target
+    if relation is not None:
+        keys = keys * (int(relation.max()) + 1) + relation
+    _, first = np.unique(keys, return_index=True)
     kept = np.zeros(len(table.source), bool)
     kept[first] = True
     return kept

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 import torch
@@ -148,6 +148,8 @@ class GSEBO(TaughtByAllNodes):
             edges instead of all of them.
     """
 
+    reads_types: ClassVar[bool] = True
+
     structure: str | type | Structure = field(default="edge", kw_only=False)
     inner_steps: Steps = 10
     inner_reduction: Reduction = "mean"
@@ -253,6 +255,11 @@ class GSEBO(TaughtByAllNodes):
         return Outcome(model, progress)
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
+        if self.tied and data.types is not None:
+            raise InvalidInput(
+                "tied=True given for a graph with several types or relations, where "
+                "an edge back is another one; expected tied=False."
+            )
         prepared = PreparedGraph(data, runs[0].device)
         if self.batch_size is not None:
             return [self._train_on_batches(prepared, run) for run in runs]

@@ -40,7 +40,7 @@ from gsebo.files import (
     write_tensors,
 )
 from gsebo.graph import CanonicalGraph, Topology
-from gsebo.graph.graph import Graph
+from gsebo.graph.graph import Graph, as_graph
 from gsebo.graph.mapped import release
 from gsebo.memory import require_memory
 from gsebo.methods.amortised import AmortisedClassifier
@@ -112,7 +112,7 @@ def save_model(
     if model.is_held:
         tensors["probability"] = estimator.probability_
         # For `gsebo inspect` only: a fit never reads the labels of test nodes.
-        tensors["labels"] = estimator.graph_.y.to(torch.int64)
+        tensors["labels"] = as_graph(estimator.graph_).y.to(torch.int64)
     if model.own is not None:
         files.append(_OWN)
         _write_own(model.own, folder / _OWN)

@@ -156,6 +156,7 @@ class FittedModel:
             x = self.preparation.features(data)
         (fitted, strengths), members = self.held, self.members
         graph, device = canonicalise(data), strengths.device
+        require_same_types(fitted, graph)
         loops = self.backbone.self_loops
         topology = Topology.of(graph, self_loops=loops, device=device)
         features = make_features(x, strengths.dtype, device)
@@ -224,6 +225,7 @@ class FittedModel:
             graph,
             node,
             self_loops=self.backbone.self_loops,
+            types=fitted.types,
         )
         device = strengths.device
         return KnownEntries(entry.to(device), node.to(device), graph.num_edges)
@@ -477,6 +479,23 @@ class FittedModel:
             weighted=facts.weighted,
             **known,
         )
+
+
+def require_same_types(fitted: CanonicalGraph, graph: CanonicalGraph) -> None:
+    """Raise unless two graphs have the same types of nodes and the same relations."""
+    then, now = (each.types and each.types.names for each in (fitted, graph))
+    if then == now:
+        return
+    said = [
+        "one type of nodes and one relation"
+        if names is None
+        else f"types {', '.join(names[0])} and relations "
+        + ", ".join("-".join(each) for each in names[1])
+        for names in (now, then)
+    ]
+    raise InvalidInput(
+        f"a graph with {said[0]} given; expected {said[1]}, as in the graph of the fit."
+    )
 
 
 def _within(strengths: Tensor, start: Tensor) -> Tensor:

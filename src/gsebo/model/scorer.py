@@ -67,6 +67,11 @@ class ScoredEdges:
         """Strengths of the entries, ``[entries]`` or ``[layers, entries]``."""
         weights, sums = self.tables
         of_edges = self._leading(weights.read(chunk.edges.start, chunk.edges.stop))
+        if self.graph.whole is not None:
+            # All rows are at hand, and a network may want more of them than sums.
+            return self.structure.strengths(
+                chunk.topology, of_edges, self.backbone.normalise
+            )
         if self.structure.renormalise:
             of_rows = self._leading(sums.take(chunk.nodes.numpy()))
         else:
@@ -234,13 +239,14 @@ class Scorer:
             tensors |= under(_FEATURES_ONLY, self.features_only.state_dict())
         if self.weights is not None:
             tensors[_EDGE_WEIGHTS] = self.weights
-        weighted, attributes = self.structure.given_values
+        weighted, attributes, relations = self.structure.given_values
         facts = ScorerFacts(
             centred=self.structure.centre.numel() > 0,
             features_only=self.features_only is not None,
             first=self.first is not None,
             edge_weight=weighted,
             edge_attr=attributes,
+            relations=relations,
             floor=self.floor or None,
         )
         return facts, tensors
@@ -262,7 +268,7 @@ class Scorer:
         said, dtype = facts.scorer, facts.torch_dtype
         assert said is not None
         layers = backbone.num_propagations
-        structure.expect(said.edge_weight, said.edge_attr)
+        structure.expect(said.edge_weight, said.edge_attr, said.relations)
         forms = structure.forms(facts.num_features, layers, dtype, centred=said.centred)
         structure.restore(parts.take(forms, _FUNCTION), backbone.normalise)
         network = features_only(_FEATURES_ONLY) if said.features_only else None

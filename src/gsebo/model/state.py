@@ -31,7 +31,7 @@ from gsebo.graph import CanonicalGraph, Propagation, Topology
 from gsebo.graph.node_match import NodeKeys
 from gsebo.memory import require_memory
 from gsebo.nn import Backbone
-from gsebo.sparse import Pattern
+from gsebo.sparse import EntryTypes, Pattern
 from gsebo.training import Member
 
 Tensors = dict[str, Tensor]
@@ -132,6 +132,11 @@ class GraphFacts(Record, frozen=True, kw_only=True, omit_defaults=True):
     row_hashes: bool  # Whether nodes are known by their features,
     node_ids: Literal["numbers", "texts"] | None  # and by names of the user.
     edge_weights: bool = False  # Whether edges have weights that are not all one.
+    # Where there are several types of nodes or relations: what they are called, and
+    # which columns of the features belong to each type.
+    node_types: tuple[Text, ...] = ()
+    edge_types: tuple[tuple[Text, Text, Text], ...] = ()
+    columns: tuple[tuple[Size, Size], ...] = ()
 
     @classmethod
     def of(cls, graph: CanonicalGraph, nodes: NodeKeys) -> tuple["GraphFacts", Tensors]:
@@ -141,6 +146,10 @@ class GraphFacts(Record, frozen=True, kw_only=True, omit_defaults=True):
             tensors["node_hash"] = nodes.row_hash
         if graph.weight is not None:
             tensors["edge_weight"] = graph.weight
+        types = graph.types
+        if types is not None:
+            tensors["node_type"] = types.node_type
+            tensors["edge_type"] = types.edge_type
         kind: Literal["numbers", "texts"] | None = None
         if isinstance(nodes.node_id, Tensor):
             kind, tensors["node_id"] = "numbers", nodes.node_id
@@ -154,6 +163,9 @@ class GraphFacts(Record, frozen=True, kw_only=True, omit_defaults=True):
             row_hashes="node_hash" in tensors,
             node_ids=kind,
             edge_weights=graph.weight is not None,
+            node_types=() if types is None else types.node_types,
+            edge_types=() if types is None else types.edge_types,
+            columns=() if types is None else types.columns or (),
         )
         return facts, tensors
 
@@ -170,10 +182,17 @@ class GraphFacts(Record, frozen=True, kw_only=True, omit_defaults=True):
         forms |= {name: each for name, there in keys.items() if there}
         if self.edge_weights:
             forms["edge_weight"] = Form(torch.float64, (edges,), low=0)
+        relations = len(self.edge_types)
+        if relations:
+            kinds = len(self.node_types)
+            forms["node_type"] = Form(torch.int64, (nodes,), low=0, high=kinds)
+            forms["edge_type"] = Form(torch.int64, (edges,), low=0, high=relations)
         found = parts.take(forms)
         ends, names = found["edge_index"], found.get("node_id")
         texts = _take_texts(parts, nodes) if self.node_ids == "texts" else None
         places = ends[1] * nodes + ends[0]
+        if relations:
+            places = places * relations + found["edge_type"]
         if bool((places.diff() <= 0).any()) or bool((ends[0] == ends[1]).any()):
             raise parts.misfit(
                 "its edges are not in order; expected each once, without self-loops"
@@ -184,9 +203,21 @@ class GraphFacts(Record, frozen=True, kw_only=True, omit_defaults=True):
                 "two nodes have one node_id; expected another one for each"
             )
         weight = found.get("edge_weight")
-        graph = CanonicalGraph(nodes, ends, found["entry_of_edge"], weight)
+        types = self._types(found) if relations else None
+        given = found["entry_of_edge"]
+        graph = CanonicalGraph(nodes, ends, given, weight, types=types)
         known = names if texts is None else texts
         return graph, NodeKeys(nodes, found.get("node_hash"), known)
+
+    def _types(self, found: Tensors) -> EntryTypes:
+        columns = self.columns or None
+        return EntryTypes(
+            found["node_type"],
+            found["edge_type"],
+            self.node_types,
+            self.edge_types,
+            columns,
+        )
 
 
 def _as_bytes(texts: NDArray[np.str_]) -> tuple[Tensor, Tensor]:
@@ -272,6 +303,7 @@ class ScorerFacts(Record, frozen=True, kw_only=True, omit_defaults=True):
     first: bool  # and at those of a first network.
     edge_weight: bool = False  # Whether it looks at the weights that edges are given,
     edge_attr: Size = 0  # and at how many columns of their attributes.
+    relations: Size = 0  # How many relations it tells apart; 0: none.
     # How much features alone count in a prediction; None: not at all.
     floor: NotNegative | None = None
 

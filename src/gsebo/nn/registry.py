@@ -86,6 +86,16 @@ BACKBONES: dict[str, BackboneInfo] = {
         "random propagation, then a perceptron",
         "Feng et al., NeurIPS 2020",
     ),
+    "relational-gcn": BackboneInfo(
+        "gsebo.nn.relational:RelationalGCN",
+        "R-GCN: a map for each relation, of a graph with types",
+        "Schlichtkrull et al., ESWC 2018",
+    ),
+    "han": BackboneInfo(
+        "gsebo.nn.han:HAN",
+        "attention in each relation, and over relations",
+        "after Wang et al., WWW 2019",
+    ),
     "biweight": BackboneInfo(
         "gsebo.nn.biweight:BiweightNet",
         "votes of neighbors; too different ones do not count",

@@ -20,5 +20,7 @@ if TYPE_CHECKING:
     from gsebo.sparse.pattern import CompletePattern as CompletePattern
     from gsebo.sparse.pattern import Pattern as Pattern
     from gsebo.sparse.symbol import Untraceable as Untraceable
+    from gsebo.sparse.types import EntryTypes as EntryTypes
+    from gsebo.sparse.types import Relation as Relation
 
 make_lazy(__name__)

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from gsebo.errors import InvalidInput
+from gsebo.sparse.types import EntryTypes
 
 _INT32_MAX = 2**31 - 1
 
@@ -32,6 +33,8 @@ class Pattern:
     True
     """
 
+    # Of a graph with several types of nodes or edges, what each row and entry is.
+    types: EntryTypes | None = None
     # The pattern whose transpose this is, as long as anyone uses that one.
     _origin: weakref.ref[Pattern] | None = None
 
@@ -158,7 +161,10 @@ class Pattern:
             return self
         index = (self.indptr, self.columns, self.entries)
         moved = (each.to(device) for each in index)
-        return Pattern(self.num_rows, self.num_columns, *moved)
+        other = Pattern(self.num_rows, self.num_columns, *moved)
+        if self.types is not None:
+            other.types = self.types.to(device)
+        return other
 
     def __repr__(self) -> str:
         shape = f"{self.num_rows} x {self.num_columns}"

@@ -149,19 +149,35 @@ class AmortisedStrength(Structure):
         self.scorer_decay = scorer_decay
         self._evidence = evidence
         self.columns, self._num_attributes = evidence_columns(evidence), 0
+        self._num_relations = 0
         self.renormalise = renormalise
         self._agreements = Agreements()
         self._places: Tensor | None = None
 
-    def expect(self, weighted: bool, num_attributes: int) -> None:
+    def expect(
+        self, weighted: bool, num_attributes: int, num_relations: int = 0
+    ) -> None:
         """Say whether edges have weights, and how many attributes, in the fit's graph.
 
+        And how many relations they are of, where there are several.
+
         Raises:
-            InvalidInput: Attributes are asked for as evidence, and there are none.
+            InvalidInput: Attributes or relations are asked for as evidence, and there
+                are none.
         """
         self.columns = evidence_columns(
-            self._evidence, weighted=weighted, num_attributes=num_attributes
+            self._evidence,
+            weighted=weighted,
+            num_attributes=num_attributes,
+            num_relations=num_relations,
         )
+        asked = [each for each in ("relation", "relation_degree") if each in self.columns]
+        if asked and num_relations < 2:
+            raise InvalidInput(
+                f"evidence={self._evidence!r} given for a graph with one relation; "
+                "expected other evidence, or a graph with several."
+            )
+        self._num_relations = num_relations if asked else 0
         looks = "edge_attr" in self.columns
         if looks and not num_attributes:
             raise InvalidInput(
@@ -171,14 +187,18 @@ class AmortisedStrength(Structure):
         self._num_attributes = num_attributes if looks else 0
 
     @property
-    def given_values(self) -> tuple[bool, int]:
-        """Whether it looks at weights of edges, and at how many attributes."""
-        return "edge_weight" in self.columns, self._num_attributes
+    def given_values(self) -> tuple[bool, int, int]:
+        """Whether it looks at weights of edges, at how many attributes and relations."""
+        return "edge_weight" in self.columns, self._num_attributes, self._num_relations
 
     @property
     def num_columns(self) -> int:
         """Numbers of evidence, and one that says whether an edge is a candidate."""
         several = max(self._num_attributes - 1, 0)
+        if "relation" in self.columns:
+            several += self._num_relations - 1
+        # One for each end.
+        several += "relation_degree" in self.columns
         return len(self.columns) + several + 1
 
     def setup(self, context: GraphContext) -> None:
@@ -187,7 +207,9 @@ class AmortisedStrength(Structure):
         self._normalise = context.normalise
         given = graph.graph
         self.expect(
-            given.weight is not None, 0 if given.attr is None else given.attr.shape[1]
+            given.weight is not None,
+            0 if given.attr is None else given.attr.shape[1],
+            0 if given.types is None else given.types.num_relations,
         )
         self.take_feature_weights(FeatureWeights.of(features))
         raw = self._raw(graph, context.candidate, features)
@@ -295,6 +317,7 @@ class AmortisedStrength(Structure):
             renormalise=self.renormalise,
         )
         other._num_attributes = self._num_attributes
+        other._num_relations = self._num_relations
         other.restore(dict(self.state_dict()), normalise)
         other.register_buffer("evidence", self.scaled(raw), persistent=False)
         other.register_buffer("candidate", candidate, persistent=False)
@@ -386,6 +409,7 @@ class AmortisedStrength(Structure):
             target,
             weight=graph.graph.weight,
             attr=graph.graph.attr,
+            types=graph.graph.types,
             given=Pattern.from_positions(target[kept], source[kept], graph.num_nodes),
             told_degree=degree,
         )

@@ -9,6 +9,8 @@ For an edge from j to i, with the degrees d of the given graph,
     allocation  sum of 1 / d_k over the common neighbors k
     edge_weight logarithm of the weight that is given of the edge
     edge_attr   its attributes, as many columns as are given
+    relation    a column for each relation of a graph with types, 1 in its own
+    relation_degree  logarithms of the edges of the same relation into i and out of j
 
 Random false edges rarely close a triangle, and join texts that share only common words.
 Each column is a function of a :class:`SeenEdges`: all edges of a graph that is laid out
@@ -32,11 +34,12 @@ from gsebo.errors import InvalidInput
 from gsebo.graph.arrays import GraphArrays
 from gsebo.graph.mapped import gather_rows, stretches
 from gsebo.names import names_among
-from gsebo.sparse import Pattern, SparseFeatures, row_sum, sddmm
+from gsebo.sparse import EntryTypes, Pattern, SparseFeatures, row_sum, sddmm
 from gsebo.sparse.numba_compile import compile_twice, run_kernel
 from gsebo.sparse.operators import unit_rows
 
 _WEIGHT, _ATTR = "edge_weight", "edge_attr"
+_RELATION, _RELATION_DEGREE = "relation", "relation_degree"
 # Its logarithm stands for that of zero, too.
 _LEAST_WEIGHT = 1e-6
 # Of a longer row only so many positions are looked at, evenly spread: two hubs of a
@@ -219,6 +222,7 @@ class SeenEdges(ABC):
         target: The one that it goes to.
         weight: What each weighs, ``[edges]``; ``None``: all weigh one.
         attr: What else is given of it, ``[edges, columns]``.
+        types: Relations of the edges, in a graph that has several.
     """
 
     features: Features
@@ -228,6 +232,7 @@ class SeenEdges(ABC):
     _: KW_ONLY
     weight: Tensor | None = None
     attr: Tensor | None = None
+    types: EntryTypes | None = None
 
     @cached_property
     def pattern(self) -> Pattern:
@@ -323,6 +328,30 @@ def _attributes(edges: SeenEdges) -> Tensor:
     return edges.attr.to(edges.features.device, edges.features.dtype)
 
 
+def _relation(edges: SeenEdges) -> Tensor:
+    numbers, count = _relations(edges)
+    return torch.nn.functional.one_hot(numbers, count).to(edges.features.dtype)
+
+
+def _relation_degree(edges: SeenEdges) -> Tensor:
+    numbers, count = _relations(edges)
+    columns = []
+    for end in (edges.target, edges.source):
+        place = end * count + numbers
+        columns.append(place.bincount()[place].to(edges.features.dtype).log1p())
+    return torch.stack(columns, dim=-1)
+
+
+def _relations(edges: SeenEdges) -> tuple[Tensor, int]:
+    """The relation of each edge, and how many there are."""
+    if edges.types is None:
+        raise InvalidInput(
+            "the graph has one relation; expected several, where the relation of an "
+            "edge is evidence that is asked for."
+        )
+    return edges.types.edge_type.to(edges.source.device), edges.types.num_relations
+
+
 EVIDENCE: dict[str, Callable[[SeenEdges], Tensor]] = {
     "cosine": _cosine,
     "rarity": _rarity,
@@ -333,12 +362,15 @@ EVIDENCE: dict[str, Callable[[SeenEdges], Tensor]] = {
     "allocation": lambda edges: edges.common_neighbors[1],
     _WEIGHT: _log_weight,
     _ATTR: _attributes,
+    _RELATION: _relation,
+    _RELATION_DEGREE: _relation_degree,
 }
 """Columns of evidence by name: from edges to a number for each, ``[edges]``, or to
 several, ``[edges, numbers]``."""
 
 # What "all" stands for in every graph, also where a user has added a column.
-_OURS = tuple(name for name in EVIDENCE if name not in (_WEIGHT, _ATTR))
+_SOMETIMES = (_WEIGHT, _ATTR, _RELATION, _RELATION_DEGREE)
+_OURS = tuple(name for name in EVIDENCE if name not in _SOMETIMES)
 
 
 @torch.no_grad()
@@ -359,7 +391,11 @@ def entry_products(features: Features, edges: Pattern) -> Tensor:
 
 
 def evidence_columns(
-    names: str, *, weighted: bool = False, num_attributes: int = 0
+    names: str,
+    *,
+    weighted: bool = False,
+    num_attributes: int = 0,
+    num_relations: int = 0,
 ) -> tuple[str, ...]:
     """Read which columns of evidence are used.
 
@@ -372,7 +408,12 @@ def evidence_columns(
     """
     if names != "all":
         return names_among("evidence", names, EVIDENCE)
-    there = {_WEIGHT: weighted, _ATTR: num_attributes > 0}
+    there = {
+        _WEIGHT: weighted,
+        _ATTR: num_attributes > 0,
+        _RELATION: num_relations > 1,
+        _RELATION_DEGREE: num_relations > 1,
+    }
     return (*_OURS, *(name for name, is_there in there.items() if is_there))
 
 

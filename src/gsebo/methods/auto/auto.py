@@ -167,6 +167,8 @@ class Auto(EpochClassifier):
             them, for sure; 0 where nothing was noticed.
     """
 
+    reads_types: ClassVar[bool] = True
+
     needs_features: ClassVar[bool] = False
     uses_edge_attr: ClassVar[bool] = True
     chooses: ClassVar[bool] = True

@@ -18,12 +18,23 @@ from torch_geometric.nn import MessagePassing
 
 from gsebo.errors import InvalidInput
 from gsebo.nn.base import Backbone, Features, LayerStrengths
+from gsebo.nn.pyg.typed import (
+    TypedEdges,
+    features_by_type,
+    joined_scores,
+    takes_types,
+    typed_edges,
+)
 from gsebo.sparse import Noise, Pattern, SparseFeatures
 
 
 @contextmanager
 def gated(
-    module: nn.Module, strengths: Tensor, edge_index: Tensor, num_nodes: int
+    module: nn.Module,
+    strengths: Tensor,
+    edge_index: Tensor,
+    num_nodes: int,
+    typed: TypedEdges | None = None,
 ) -> Iterator["Gate"]:
     """Gate the messages that ``module`` sends inside the ``with`` block.
 
@@ -38,6 +49,7 @@ def gated(
             Entries are the edges, and then, for layers that add them, the self-loops.
         edge_index: Edges ``[2, edges]`` that the model is called with, no self-loops.
         num_nodes: Number of nodes.
+        typed: The edges of each relation, where the model is called with those.
 
     >>> from torch_geometric.nn import GINConv
     >>> conv = GINConv(torch.nn.Identity())
@@ -46,7 +58,7 @@ def gated(
     ...     conv(torch.tensor([[1.0], [0.0]]), edge_index).flatten().tolist()
     [1.0, 0.5]
     """
-    gate = Gate(module, strengths, edge_index, num_nodes)
+    gate = Gate(module, strengths, edge_index, num_nodes, typed)
     with ExitStack() as hooks:
         for layer in message_layers(module):
             for handle in (
@@ -69,7 +81,12 @@ class Gate:
     """The hooks of one ``with`` block, and how many propagations they have gated."""
 
     def __init__(
-        self, module: nn.Module, strengths: Tensor, edge_index: Tensor, num_nodes: int
+        self,
+        module: nn.Module,
+        strengths: Tensor,
+        edge_index: Tensor,
+        num_nodes: int,
+        typed: TypedEdges | None = None,
     ) -> None:
         num_edges = edge_index.shape[-1]
         sizes = (num_edges, num_edges + num_nodes)
@@ -81,6 +98,7 @@ class Gate:
             )
         self.module, self.strengths = module, strengths
         self.edge_index, self.num_nodes = edge_index, num_nodes
+        self.typed = typed
         self.num_propagations = 0
         # Strengths of the propagation that each layer is in, and whether it sent any.
         self._strength: dict[MessagePassing, Tensor] = {}
@@ -95,11 +113,12 @@ class Gate:
         """Check where the messages go, and choose their strengths."""
         edge_index = inputs[0]
         if edge_index is not self.edge_index:
-            self._check_edges(layer, edge_index)
+            self._check_plain(layer, edge_index)
         if layer.flow != "source_to_target":
             raise self._refused(
                 layer, f"has flow={layer.flow!r}, expected 'source_to_target'"
             )
+        entries = self._entries_along(layer, edge_index)
         count = edge_index.shape[1]
         strengths = self.strengths
         if count > strengths.shape[-1]:
@@ -116,7 +135,9 @@ class Gate:
                     f"there are strengths for {len(strengths)}",
                 )
             strengths = strengths[self.num_propagations]
-        self._strength[layer] = strengths[:count]
+        self._strength[layer] = (
+            strengths[:count] if entries is None else strengths.index_select(0, entries)
+        )
         self.num_propagations += 1
 
     def on_message(
@@ -168,7 +189,25 @@ class Gate:
                 f"strengths for {len(strengths)}."
             )
 
-    def _check_edges(self, layer: MessagePassing, edge_index: Any) -> None:
+    def _entries_along(
+        self, layer: MessagePassing, edge_index: Tensor
+    ) -> Tensor | None:
+        """The entries that messages go along; ``None``: the first, in their order."""
+        if self.typed is None:
+            if edge_index is not self.edge_index:
+                self._check_edges(layer, edge_index)
+            return None
+        entries = self.typed.entries_along(edge_index)
+        if entries is None:
+            raise self._refused(
+                layer,
+                f"sent {edge_index.shape[1]} messages along other edges than those of "
+                "one relation, with or without self-loops, or of all relations in "
+                "their order",
+            )
+        return entries
+
+    def _check_plain(self, layer: MessagePassing, edge_index: Any) -> None:
         plain = isinstance(edge_index, Tensor) and edge_index.layout == torch.strided
         if not plain or isinstance(edge_index, EdgeIndex):
             raise self._refused(
@@ -177,6 +216,8 @@ class Gate:
                 "aggregation loses the gradient, expected an ordinary edge_index "
                 "tensor",
             )
+
+    def _check_edges(self, layer: MessagePassing, edge_index: Tensor) -> None:
         num_edges = self.edge_index.shape[1]
         count = edge_index.shape[-1]
         if count not in (num_edges, num_edges + self.num_nodes):
@@ -211,6 +252,10 @@ _dense: WeakKeyDictionary[SparseFeatures, Tensor] = WeakKeyDictionary()
 class PyGBackbone(Backbone):
     """A model called as ``module(x, edge_index)``; strengths multiply its messages.
 
+    One that is made for types (with ``HeteroConv``, ``HGTConv``, ``to_hetero`` or
+    arguments such as ``x_dict``) is called as ``module(x_dict, edge_index_dict)`` and
+    gives scores of the nodes of one type, or a dictionary of them.
+
     What the model computes is a pure function of its weights, the strengths and the
     noise: torch's generators are seeded from the noise around each call and put back
     after it, and normalisation layers forget their running statistics, so that they
@@ -240,6 +285,8 @@ class PyGBackbone(Backbone):
                     "what other strengths gave; expected cached=False."
                 )
         self.module = deepcopy(module)
+        self.takes_types = takes_types(module)
+        self._num_classes: int | None = None
         self.num_propagations = self._num_gated = 0
         for layer in self.module.modules():
             if isinstance(layer, _NormBase):
@@ -259,16 +306,28 @@ class PyGBackbone(Backbone):
                 f"{self._name} given with strengths that depend on each layer's input; "
                 "expected one of the networks of gsebo, such as 'gcn'."
             )
-        x, edge_index = _dense_features(features), _edge_index(pattern)
+        edge_index = _edge_index(pattern)
+        typed = typed_edges(pattern, self._name) if self.takes_types else None
         self._set_training(noise is not None)
-        with _seeded(noise or _EVALUATION, x.device):
+        with _seeded(noise or _EVALUATION, features.device):
             if strengths is None:
-                logits: Tensor = self.module(x, edge_index)
-                return logits
-            with gated(self.module, strengths, edge_index, pattern.num_rows) as gate:
-                logits = self.module(x, edge_index)
+                return self._called(features, pattern)
+            size = pattern.num_rows
+            with gated(self.module, strengths, edge_index, size, typed) as gate:
+                logits = self._called(features, pattern)
         self._num_gated = gate.num_propagations
         return logits
+
+    def _called(self, features: Features, pattern: Pattern) -> Tensor:
+        x = _dense_features(features)
+        types = pattern.types
+        if not self.takes_types or types is None:
+            logits: Tensor = self.module(x, _edge_index(pattern))
+            return logits
+        edges = typed_edges(pattern, self._name).edge_index
+        given = self.module(features_by_type(x, types), edges)
+        scores: Tensor = joined_scores(given, types, self._num_classes)
+        return scores
 
     def prepare(self, features: Features, pattern: Pattern, num_classes: int) -> None:
         """Initialise lazy weights and check that the model can be used.
@@ -277,19 +336,22 @@ class PyGBackbone(Backbone):
         this adapter. A model is refused that cannot be called, gated, replayed or
         differentiated twice, or gives another shape than ``[nodes, classes]``.
         """
-        name = self._name
+        name, self._num_classes = self._name, num_classes
         expected = [pattern.num_rows, num_classes]
         try:
             with torch.no_grad():
                 if any(is_lazy(parameter) for parameter in self.parameters()):
                     self._set_training(False)
-                    self.module(_dense_features(features), _edge_index(pattern))
+                    if self.takes_types:
+                        typed_edges(pattern, name)
+                    self._called(features, pattern)
                 logits = self(features, pattern, self.initial_strength(pattern))
         except InvalidInput:
             raise
         except Exception as error:
+            how = "x_dict, edge_index_dict" if self.takes_types else "x, edge_index"
             raise InvalidInput(
-                f"{name} could not be called as module(x, edge_index) with x "
+                f"{name} could not be called as module({how}) with x "
                 f"{list(features.shape)}: {type(error).__name__}: {error}"
             ) from error
         if not isinstance(logits, Tensor):
