@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gsebo.methods import GEN as GEN
     from gsebo.methods import GRCN as GRCN
     from gsebo.methods import GSEBO as GSEBO
+    from gsebo.methods import HGSL as HGSL
     from gsebo.methods import IDGL as IDGL
     from gsebo.methods import LDS as LDS
     from gsebo.methods import MAGNA as MAGNA

@@ -21,7 +21,7 @@ from gsebo.cli.options import (
 )
 from gsebo.cli.output import messages, percent, print_json, print_table
 from gsebo.data.datasets.registry import require_known_graph
-from gsebo.errors import InvalidInput
+from gsebo.errors import InvalidInput, escaped
 from gsebo.files import check_writable
 from gsebo.methods import METHODS
 from gsebo.names import own_name
@@ -122,12 +122,21 @@ def attack(
     name = own_name("attack", kind, ATTACKS)
     _check(budget, out, targets, method, model, force)
     # Only now what needs torch: until here a slip is told at once.
+    from gsebo.data.relations import refuse_types
+
     chosen = ATTACKS[name]
     given = parameters_from(read_settings(settings or (), [chosen]), chosen)
     if knows_labels:
         given["knows_labels"] = True
     attacker = chosen(**given)
     data = tables.load_graph(graph, data_dir=data_dir, normalize=normalize)
+    refuse_types(
+        data,
+        escaped(graph, longest=200),
+        "attacks know one of each",
+        "a graph without them, or gsebo fit --noise false_typed:30, which adds false "
+        "edges of each relation",
+    )
     data = _with_masks(data, split, seed)
     victim = _Victim.of(model, method or "vanilla", data, seed, device)
     if victim.estimator is not None and victim.estimator.reads_features():

@@ -24,7 +24,7 @@ from gsebo.cli.output import (
     progress_bar,
 )
 from gsebo.data import DATASETS, GENERATED, noise_in_words, save_npz
-from gsebo.data.datasets.registry import is_graph_path, is_table
+from gsebo.data.datasets.registry import is_graph_path, is_table, is_tables_folder
 from gsebo.distributed import launched
 from gsebo.errors import InvalidInput
 from gsebo.experiments.fit import FittedTrial, fit_trials, require_metric, versions
@@ -134,7 +134,8 @@ class Experiment:
         options = self._options
         changed = options.noise_level or options.normalize is not None
         # How columns were called is not remembered, and a table may grow.
-        if self._split == "file" and not changed and not is_table(self.name):
+        tables = is_table(self.name) or is_tables_folder(self.name)
+        if self._split == "file" and not changed and not tables:
             return str(Path(self.name).resolve()) if self._is_file else self.name
         path = folder.resolve() / "graph.npz"
         save_npz(data, path, overwrite=True)
@@ -206,6 +207,9 @@ class Experiment:
             "metric": self._options.shown,
             "versions": versions(),
         }
+        if (types := fitted.data.types) is not None:
+            result["node_types"] = list(types.node_types)
+            result["edge_types"] = [list(each) for each in types.edge_types]
         if self._options.seeds is not None:
             result |= _statistics(runs)
         return result
@@ -349,8 +353,12 @@ def _print_fit(result: dict[str, Any], model: GraphClassifier, metric: str) -> N
     if not several:
         best = f"{result['best_step']} of {result['outer_iterations']}"
         rows += [("best step", best), ("structure", _structure_in_words(model))]
+    nodes, edges = f"{result['num_nodes']} nodes", f"{result['num_edges']} edges"
+    if "node_types" in result:
+        nodes += f" of {len(result['node_types'])} types"
+        edges += f" of {len(result['edge_types'])} relations"
     rows += [
-        ("graph", f"{result['num_nodes']} nodes, {result['num_edges']} edges"),
+        ("graph", f"{nodes}, {edges}"),
         ("split", result["split"]),
         ("device", result["device"]),
     ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from gsebo.cli.output import messages
-from gsebo.data.datasets.registry import TABLES, is_table
+from gsebo.data.datasets.registry import TABLES, is_table, is_tables_folder
 from gsebo.errors import InvalidInput, escaped
 
 if TYPE_CHECKING:
@@ -72,7 +72,13 @@ class GraphOptions:
         given = [f"--{name.replace('_', '-')}" for name in self._given()]
         if self.directed is False:
             given[given.index("--directed")] = "--undirected"
-        if given and not is_table(graph):
+        tables = is_tables_folder(graph)
+        if tables and self.nodes is not None:
+            raise InvalidInput(
+                f"{escaped(graph, longest=200)} given with --nodes: expected none, for "
+                "the folder has the tables of the nodes."
+            )
+        if given and not is_table(graph) and not tables:
             raise InvalidInput(
                 f"{escaped(graph, longest=200)} given with {', '.join(given)}, for "
                 f"tables: expected an edge list that ends in {', '.join(TABLES)}."
@@ -90,7 +96,7 @@ class GraphOptions:
 
         self.check_tables(graph)
         loaded = load(graph, data_dir=data_dir, normalize=normalize, **self._given())
-        if is_table(graph):
+        if is_table(graph) or is_tables_folder(graph):
             self._say(graph, loaded)
         return loaded
 
@@ -105,6 +111,9 @@ class GraphOptions:
             messages.note(
                 f"Each edge of {escaped(name)} goes both ways; --directed if not"
             )
+        if reverses := facts.get("reverse_relations"):
+            names = escaped(", ".join(reverses))
+            messages.note(f"Relations were added for the other way: {names}")
         if loops := facts["self_loops_dropped"]:
             messages.note(f"Self-loops were left out: {loops}")
         if merged := facts["duplicates_merged"]:

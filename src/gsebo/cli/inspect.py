@@ -112,6 +112,8 @@ def inspect(
         _print_edges(_TITLES[used], rows)
     if used != sort:
         print(f"They are sorted by ratio: this model has nothing to tell {sort} by.")
+    if edges.has_types:
+        return
     name = facts.dataset or "GRAPH"
     print_text(f"To find out which edges are wrong: gsebo suspects {name}")
 
@@ -162,6 +164,11 @@ class ModelEdges(NamedTuple):
             ids=folder.ids(),
             class_names=folder.manifest.classes,
         )
+
+    @property
+    def has_types(self) -> bool:
+        """Whether there are several types of nodes or relations."""
+        return self.fitted is not None and self.fitted.model_.held[0].types is not None
 
     @property
     def names(self) -> NodeNames | None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 from typer import Argument, Option
 
 from gsebo.cli.folders import Outputs, inferred
@@ -20,6 +21,7 @@ from gsebo.cli.options import (
 )
 from gsebo.cli.output import csv_field, messages, print_json, print_table
 from gsebo.data.formats.folder import GraphFolder
+from gsebo.data.relations import classified_nodes
 from gsebo.errors import InvalidInput
 from gsebo.experiments.fit import accuracy, require_metric, scores
 from gsebo.files import write_atomically
@@ -92,10 +94,13 @@ def predict(
         every = fitted.predict_proba(data)
         probability, predicted = every.max(dim=-1)
         new_nodes, new_edges = fitted.model_.new_in(data)
+        # Of several types of nodes one has classes.
+        shown_nodes = classified_nodes(data).numpy()
+        told = predicted.numpy()[shown_nodes]
         each = {
-            "node": data.ids.tolist(),
-            "predicted": fitted.classes_[predicted.numpy()].tolist(),
-            "probability": probability.tolist(),
+            "node": data.ids[shown_nodes].tolist(),
+            "predicted": fitted.classes_[told].tolist(),
+            "probability": probability.numpy()[shown_nodes].tolist(),
         }
         if "y" in data:
             data.y = fitted.labels_of(data)
@@ -104,8 +109,8 @@ def predict(
             _write(out, each)
             messages.note(f"The predictions are in {out}.")
         result |= {
-            "num_nodes": predicted.numel(),
-            "counts": predicted.bincount(minlength=fitted.num_classes_).tolist(),
+            "num_nodes": len(told),
+            "counts": np.bincount(told, minlength=fitted.num_classes_).tolist(),
             "accuracy": accuracy(predicted, data, None),
             "test_accuracy": accuracy(predicted, data, "test_mask"),
             "all": scores(every, data, None),

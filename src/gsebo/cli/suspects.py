@@ -17,7 +17,7 @@ from gsebo.cli.options import (
 )
 from gsebo.cli.output import messages, print_json, print_table, print_text
 from gsebo.data.datasets.registry import require_known_graph
-from gsebo.errors import InvalidInput
+from gsebo.errors import InvalidInput, escaped
 from gsebo.files import check_writable
 
 if TYPE_CHECKING:
@@ -90,15 +90,21 @@ def suspects(
     _check_files(export, page, clean, force)
     # Only now what needs torch: until here a slip is told at once.
     from gsebo.cli.output import progress_bar
+    from gsebo.data.relations import refuse_types
     from gsebo.suspects.detector import SuspiciousEdges
     from gsebo.suspects.missing import missing_edges
 
     detector = SuspiciousEdges(
         rounds=rounds, use_labels=labels, device=device, random_state=seed
     )
-    data = _split(
-        tables.load_graph(graph, data_dir=data_dir, normalize=normalize), split, seed
+    data = tables.load_graph(graph, data_dir=data_dir, normalize=normalize)
+    refuse_types(
+        data,
+        escaped(graph, longest=200),
+        "false edges are planted and told from others in graphs with one of each",
+        "a graph without them",
     )
+    data = _split(data, split, seed)
     absent = None
     if missing:
         # First, because it refuses what the other takes.

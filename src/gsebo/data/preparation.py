@@ -57,6 +57,11 @@ class Preparation(ABC):
         """Return a shallow copy of a graph with the prepared features."""
         prepared = copy.copy(data)
         prepared.x = self.features(data)
+        same_columns = prepared.x.shape[1] == data.x.shape[1]
+        if isinstance(data.meta, dict) and "columns" in data.meta and not same_columns:
+            # What belonged to one type of nodes is no longer there.
+            kept = (each for each in data.meta.items() if each[0] != "columns")
+            prepared.meta = dict(kept)
         return prepared
 
     @final

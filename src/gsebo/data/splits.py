@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gsebo.data.relations import kept_with_nodes
 from gsebo.data.seeding import seeded_generator
 from gsebo.data.validate import MASKS, sized
 from gsebo.errors import InvalidInput, escaped
@@ -49,13 +50,13 @@ def visible_part(data: GraphLike) -> Any:
         part.x = take_rows(graph.x, nodes.to(graph.x.device))
     else:
         part.num_nodes = nodes.numel()
-    for key in ("y", *MASKS):
+    for key in ("y", *MASKS, *kept_with_nodes(graph)):
         if key in graph:
             part[key] = graph[key][nodes.to(graph[key].device)]
     if (ids := node_ids(graph)) is not None:
         numbers = isinstance(ids, torch.Tensor)
         part.node_id = ids[nodes if numbers else nodes.numpy()]
-    for key in ("edge_weight", "edge_attr"):
+    for key in ("edge_weight", "edge_attr", "edge_type"):
         if key in graph:
             part[key] = graph[key][kept.to(graph[key].device)]
     if "meta" in graph:

@@ -9,6 +9,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
+from gsebo.data.relations import require_types
 from gsebo.errors import InputWarning, InvalidInput
 from gsebo.graph.features import require_features, require_numbers
 from gsebo.graph.graph import Graph, as_graph
@@ -92,7 +93,8 @@ def validate(
 def require_graph(data: Graph, *, features_needed: bool = False) -> int:
     """Count the nodes, or raise unless features and edges can be read without harm.
 
-    Labels and masks are not looked at, nor whether anything can be learned.
+    So are types of nodes and relations of edges, where there are some. Labels and masks
+    are not looked at, nor whether anything can be learned.
     """
     data = as_graph(data)
     if features_needed or _present(data, "x"):
@@ -105,6 +107,7 @@ def require_graph(data: Graph, *, features_needed: bool = False) -> int:
     else:
         num_nodes = _count_without_features(data)
     _check_edges(data, num_nodes)
+    require_types(data, num_nodes)
     return num_nodes
 
 

@@ -200,7 +200,9 @@ def _features(
         begin += x.shape[1]
     double = any(x.dtype == torch.float64 for x in parts)
     dtype = torch.float64 if double else torch.float32
-    rows = [(_as_rows(x, dtype), first) for x, (first, _) in zip(parts, blocks, strict=True)]
+    rows = [
+        (_as_rows(x, dtype), first) for x, (first, _) in zip(parts, blocks, strict=True)
+    ]
     counts = torch.cat([each.crow_indices().diff() for each, _ in rows])
     starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     columns = torch.cat([each.col_indices() + first for each, first in rows])

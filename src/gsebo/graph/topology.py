@@ -96,9 +96,10 @@ class CanonicalGraph:
 def canonicalise(data: Graph) -> CanonicalGraph:
     """Sort the edges of a validated graph, merge duplicates, set self-loops apart.
 
-    A directed graph stays directed. The weights of duplicates are added up, and their
-    attributes averaged; edges of different relations are no duplicates; those of self-loops are left out. Weights that are all one are
-    the same as none. The input is not changed.
+    A directed graph stays directed. Edges of different relations are no duplicates.
+    The weights of duplicates are added up, and their attributes averaged; those of
+    self-loops are left out. Weights that are all one are the same as none. The input
+    is not changed.
 
     >>> loop_and_double = torch.tensor([[1, 0, 1, 1], [0, 0, 0, 2]])
     >>> graph = canonicalise(Graph(edge_index=loop_and_double, num_nodes=3))

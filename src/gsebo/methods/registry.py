@@ -252,6 +252,15 @@ METHODS: dict[str, MethodInfo] = {
         dense=True,
         backbones=("gcn",),
     ),
+    "hgsl": MethodInfo(
+        "gsebo.methods.baselines.hgsl:HGSL",
+        "graphs of similarity for each relation between types, mixed end to end",
+        "Heterogeneous Graph Structure Learning for Graph Neural Networks",
+        cost="O(nodes of one type x nodes of the other) memory and time per step, less "
+        "where thresholds leave few pairs",
+        dense=True,
+        backbones=("gcn",),
+    ),
     "grcn": MethodInfo(
         "gsebo.methods.baselines.grcn:GRCN",
         "nodes with similar embeddings joined beside the given edges, end to end",

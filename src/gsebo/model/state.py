@@ -204,8 +204,7 @@ class GraphFacts(Record, frozen=True, kw_only=True, omit_defaults=True):
             )
         weight = found.get("edge_weight")
         types = self._types(found) if relations else None
-        given = found["entry_of_edge"]
-        graph = CanonicalGraph(nodes, ends, given, weight, types=types)
+        graph = CanonicalGraph(nodes, ends, found["entry_of_edge"], weight, types=types)
         known = names if texts is None else texts
         return graph, NodeKeys(nodes, found.get("node_hash"), known)
 

@@ -25,6 +25,7 @@ def attend(
     noise: Noise | None,
     site: int,
     renormalise: bool = False,
+    sources: Tensor | None = None,
 ) -> Tensor:
     """Sum the messages of each row, times their attention and their strength.
 
@@ -34,7 +35,7 @@ def attend(
     for each head with its own channels of the messages ``[nodes, heads * channels]``;
     the attention ``[heads, channels, 2]`` is that to target and source. With
     ``renormalise`` the attention times strength is divided by its sum over the row,
-    before the dropout.
+    before the dropout. Columns of the pattern are all nodes, or those of ``sources``.
     """
     heads = attention.shape[0]
     if isinstance(message, Symbol) and isinstance(strength, Strengths):
@@ -46,6 +47,9 @@ def attend(
     by_head = message.view(nodes, heads, -1).transpose(0, 1).contiguous()
     # Both scores come from one product.
     target, source = (by_head @ attention).unbind(-1)
+    if sources is not None:
+        by_head = by_head.index_select(1, sources)
+        source = source.index_select(1, sources)
     scores = row_expand(pattern, target) + row_expand(pattern.T, source)
     share = edge_softmax(pattern, leaky_relu(scores, slope))
     if renormalise:

@@ -66,9 +66,7 @@ class HAN(RelationalBackbone):
         )
         self.classifier = Linear(self.width, self.out_channels)
 
-    def waiting(
-        self, relations: int
-    ) -> list[tuple[nn.ParameterList, tuple[int, ...]]]:
+    def waiting(self, relations: int) -> list[tuple[nn.ParameterList, tuple[int, ...]]]:
         shape = (relations, self.heads, self.width // self.heads, 2)
         return [(self.attentions, shape)] * self.num_layers
 
@@ -87,9 +85,8 @@ class HAN(RelationalBackbone):
         for number, weight in enumerate(self.maps):
             strength = strength_at(strengths, number, h)
             h = dropout(h, self.dropout, noise, _SITES * number)
-            own, message = (
-                h @ torch.cat([self.self_weights[number], weight], dim=1)
-            ).split(self.width, dim=1)
+            both = h @ torch.cat([self.self_weights[number], weight], dim=1)
+            own, message = both[:, : self.width], both[:, self.width :]
             found = [
                 attend(
                     part.pattern,
@@ -100,6 +97,7 @@ class HAN(RelationalBackbone):
                     rate=self.dropout,
                     noise=noise,
                     site=_SITES * number + 1 + place,
+                    sources=part.sources,
                 )
                 for place, part in enumerate(parts)
             ]

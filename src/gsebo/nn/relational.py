@@ -17,14 +17,18 @@ from gsebo.nn.base import (
     glorot,
     strength_at,
 )
-from gsebo.sparse import Noise, Pattern, dropout, spmm
+from gsebo.sparse import Noise, Pattern, SparseFeatures, dropout, spmm
 
 
 class RelationPattern(NamedTuple):
-    """The entries of one relation as a pattern of their own."""
+    """The entries of one relation as a pattern of their own.
+
+    Its columns are those nodes alone that anything comes from.
+    """
 
     pattern: Pattern
-    entries: Tensor  # Their numbers in the whole pattern, int64 [entries].
+    sources: Tensor  # Number of the node of each column, int64 [columns].
+    entries: Tensor  # Numbers of the entries in the whole pattern, int64 [entries].
     target: int  # Type of the nodes that they go to.
 
 
@@ -59,12 +63,16 @@ def by_relation(pattern: Pattern) -> list[RelationPattern]:
         found = []
         for number in range(num_relations(pattern)):
             entries = (relation == number).nonzero().squeeze(-1)
-            ends = pattern.row_of_entry[entries], pattern.column_of_entry[entries]
-            part = Pattern.from_positions(*ends, pattern.num_rows)
+            rows, columns = (
+                end[entries] for end in (pattern.row_of_entry, pattern.column_of_entry)
+            )
+            sources, places = torch.unique(columns, return_inverse=True)
+            size = pattern.num_rows, len(sources)
+            part = Pattern.from_positions(rows, places, *size)
             target = 0
             if types is not None:
                 target = types.node_types.index(types.edge_types[number][2])
-            found.append(RelationPattern(part, entries, target))
+            found.append(RelationPattern(part, sources, entries, target))
         _relations[pattern] = found
     return _relations[pattern]
 
@@ -100,6 +108,27 @@ BY_RELATION = Normalisation(_of_graph, _of_weights)
 """w_ij / Σ of the weights of the same relation into i: a mean for each relation."""
 
 
+_rows: WeakKeyDictionary[Pattern, WeakKeyDictionary[Pattern, tuple[Pattern, Tensor]]]
+_rows = WeakKeyDictionary()
+
+
+def source_rows(part: RelationPattern, h: Features) -> Features:
+    """The rows of those nodes alone that anything of a relation comes from."""
+    if isinstance(h, Tensor):
+        return h.index_select(0, part.sources)
+    known = _rows.setdefault(part.pattern, WeakKeyDictionary())
+    if h.pattern not in known:
+        place = torch.full((h.pattern.num_rows,), -1, device=h.device)
+        place[part.sources] = torch.arange(len(part.sources), device=h.device)
+        row = place[h.pattern.row_of_entry]
+        kept = (row >= 0).nonzero().squeeze(-1)
+        size = len(part.sources), h.pattern.num_columns
+        columns = h.pattern.column_of_entry[kept]
+        known[h.pattern] = Pattern.from_positions(row[kept], columns, *size), kept
+    pattern, kept = known[h.pattern]
+    return SparseFeatures(pattern, h.values.index_select(0, kept))
+
+
 class RelationalBackbone(SizedBackbone):
     """A network with weights for each relation, which wait for the graph.
 
@@ -123,9 +152,7 @@ class RelationalBackbone(SizedBackbone):
             )
 
     @abstractmethod
-    def waiting(
-        self, relations: int
-    ) -> list[tuple[nn.ParameterList, tuple[int, ...]]]:
+    def waiting(self, relations: int) -> list[tuple[nn.ParameterList, tuple[int, ...]]]:
         """Where weights are put that wait for the number of relations, in turn.
 
         And their shapes: matrices, on leading axes.
@@ -169,10 +196,9 @@ class RelationalGCN(RelationalBackbone):
         # Matrices of all relations, or what they are made of; and of how much of each.
         self.bases, self.shares = nn.ParameterList(), nn.ParameterList()
 
-    def waiting(
-        self, relations: int
-    ) -> list[tuple[nn.ParameterList, tuple[int, ...]]]:
+    def waiting(self, relations: int) -> list[tuple[nn.ParameterList, tuple[int, ...]]]:
         count = self.num_bases or relations
+        waiting: list[tuple[nn.ParameterList, tuple[int, ...]]]
         waiting = [(self.bases, (count, *size)) for size in self.sizes()]
         if self.num_bases:
             waiting += [(self.shares, (relations, count)) for _ in self.sizes()]
@@ -198,13 +224,9 @@ class RelationalGCN(RelationalBackbone):
             maps = self.bases[number]
             if self.num_bases:
                 maps = torch.einsum("rb,bio->rio", self.shares[number], maps)
-            width = own.shape[1]
-            # One product for all relations: features may be sparse, and are read once.
-            side = torch.cat([own, maps.permute(1, 0, 2).flatten(1)], dim=1)
-            messages = (h @ side).split(width, dim=1)
-            out = messages[0] * strength.index_select(-1, loops).unsqueeze(-1)
-            for part, message in zip(parts, messages[1:], strict=True):
+            out = (h @ own) * strength.index_select(-1, loops).unsqueeze(-1)
+            for part, weight in zip(parts, maps, strict=True):
                 values = strength.index_select(-1, part.entries)
-                out = out + spmm(part.pattern, values, message.contiguous())
+                out = out + spmm(part.pattern, values, source_rows(part, h) @ weight)
             h = out + self.biases[number]
         return cast(Tensor, h)

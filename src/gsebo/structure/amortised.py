@@ -171,7 +171,9 @@ class AmortisedStrength(Structure):
             num_attributes=num_attributes,
             num_relations=num_relations,
         )
-        asked = [each for each in ("relation", "relation_degree") if each in self.columns]
+        asked = [
+            each for each in ("relation", "relation_degree") if each in self.columns
+        ]
         if asked and num_relations < 2:
             raise InvalidInput(
                 f"evidence={self._evidence!r} given for a graph with one relation; "
@@ -188,7 +190,7 @@ class AmortisedStrength(Structure):
 
     @property
     def given_values(self) -> tuple[bool, int, int]:
-        """Whether it looks at weights of edges, at how many attributes and relations."""
+        """Whether it looks at edge weights, at how many attributes and relations."""
         return "edge_weight" in self.columns, self._num_attributes, self._num_relations
 
     @property

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from os import PathLike
@@ -11,6 +11,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gsebo.data.datasets.registry import (
     DATASETS,
@@ -24,22 +25,26 @@ from gsebo.data.datasets.registry import (
     is_graph_folder,
     is_graph_path,
     is_table,
+    is_tables_folder,
     locate,
 )
 from gsebo.data.formats.folder import GraphFolder
-from gsebo.data.formats.npz import MASK_TABLES, load_npz, save_npz
+from gsebo.data.formats.npz import MASK_TABLES, save_npz
+from gsebo.data.relations import TYPES, kept_with_nodes
 from gsebo.data.validate import MASKS
 from gsebo.errors import InvalidInput, escaped
 from gsebo.graph.features import features_to_csr, normalise_rows, whole_numbers
 from gsebo.graph.graph import Graph
-from gsebo.names import lookup, normalise
+from gsebo.names import imported, lookup, normalise
 
 
 def content_digest(data: Graph) -> str:
     """Return the sha256 of a graph's edges, raw features, labels and masks.
 
-    It does not depend on how the features are stored, on the width of integers, on
-    ``meta`` or on the archive around the arrays.
+    Where there are several types of nodes or relations they count, and so do the
+    weights of edges and what is known of nodes by metapaths. It does not depend on how
+    the features are stored, on the width of integers, on ``meta`` or on the archive
+    around the arrays.
     """
     features = features_to_csr(data.x)
     arrays = {
@@ -52,11 +57,23 @@ def content_digest(data: Graph) -> str:
     for key in ("y", *MASKS, *MASK_TABLES):
         if key in data and data[key] is not None:
             arrays[key] = whole_numbers(data, key).astype("<i8")
+    if any(key in data for key in TYPES):
+        arrays |= _facts_of_types(data)
     digest = hashlib.sha256()
     for key in sorted(arrays):
         digest.update(f"{key}{arrays[key].shape}".encode())
         digest.update(np.ascontiguousarray(arrays[key]).tobytes())
     return digest.hexdigest()
+
+
+def _facts_of_types(data: Graph) -> dict[str, NDArray[Any]]:
+    """What a graph with types has besides."""
+    held = {key: whole_numbers(data, key) for key in TYPES if key in data}
+    arrays: dict[str, NDArray[Any]] = {k: v.astype("<i8") for k, v in held.items()}
+    for key in ("edge_weight", *kept_with_nodes(data)):
+        if key in data and key not in arrays:
+            arrays[key] = data[key].detach().cpu().numpy().astype("<f4")
+    return arrays
 
 
 _TIMEOUT_SECONDS = 60.0
@@ -72,7 +89,7 @@ def download_dataset(name: str) -> Path:
     info = lookup("dataset", name, DATASETS)
     if info.convert is None:
         raise InvalidInput(
-            f"{info.name} cannot be downloaded by gsebo: expected {info.name}.npz in a "
+            f"{info.name} cannot be downloaded by gsebo: expected {info.file} in a "
             f"folder that GSEBO_DATA names, or in the cache {cache_folder()}."
         )
     files = {raw.file: _fetch(raw, info.name) for raw in info.raw_files}
@@ -139,6 +156,11 @@ def load(
     >>> load("cora").num_nodes
     2708
 
+    A folder with tables of several types of nodes and relations, called
+    ``nodes.TYPE.csv`` and ``edges.SOURCE.NAME.TARGET.csv``, is a graph with types:
+    each table is read as follows, nodes are called ``"TYPE:id"``, and relations that
+    go the other way are added as ``rev_NAME`` unless they are there.
+
     A CSV, TSV or Parquet file is an edge list. Ids are whole numbers, or texts if one
     of them is; nodes are those of the node table, or else all that edges name, in the
     order of their numbers, or of texts as they come. Edges come in the order of the
@@ -147,8 +169,8 @@ def load(
 
     Args:
         name_or_path: A name; a path: anything that ends as one of :data:`FORMATS`,
-            contains a separator or is an existing file; or a graph folder, which is
-            read whole.
+            contains a separator or is an existing file; or a folder with tables, or a
+            graph folder, which is read whole.
         data_dir: The folder to look in first; else the environment's ``GSEBO_DATA``.
             Then the user's cache, the package itself, and a download, where the
             dataset has one, are tried.
@@ -181,13 +203,20 @@ def load(
     table_options = {name: each for name, each in options.items() if each is not None}
     named = not is_graph_path(name_or_path)
     folder = is_graph_folder(name_or_path)
-    if table_options and (folder or not is_table(name_or_path)):
+    typed = is_tables_folder(name_or_path)
+    if table_options and (folder or not (typed or is_table(name_or_path))):
         raise InvalidInput(
             f"{escaped(str(name_or_path), longest=200)} given with "
             f"{', '.join(table_options)}, which are for tables: expected an edge list "
             f"that ends in {', '.join(TABLES)}."
         )
-    if folder or not named:
+    if typed and nodes is not None:
+        raise InvalidInput(
+            f"{escaped(str(name_or_path), longest=200)} given with nodes: expected "
+            "none, for the folder has the tables of the nodes."
+        )
+    reader: Callable[..., Graph] | None = imported(_TABLES) if typed else None
+    if folder or typed or not named:
         path = Path(os.path.expanduser(name_or_path))
         name, by_protocol = path.stem, False
     elif (drawn := normalise(str(name_or_path))) in GENERATED:
@@ -198,10 +227,12 @@ def load(
         return data
     else:
         info = lookup("dataset", str(name_or_path), DATASETS)
-        path = _path_of(info, data_dir, download)
+        path, reader = _path_of(info, data_dir, download), info.read
         name, by_protocol = info.name, info.normalise_features
     if folder:
         data = GraphFolder.open(path).to_data()
+    elif reader is not None:
+        data = reader(path, **table_options)
     else:
         # A file that is called otherwise can only be one of ours.
         suffix = path.suffix.lower()
@@ -215,6 +246,7 @@ def load(
     return data
 
 
+_TABLES = "gsebo.data.formats.typed_tables:load_typed_tables"
 # What the package calls it, where no `data.` is in front.
 load_data = load
 
@@ -237,7 +269,7 @@ def verify(name: str, *, data_dir: str | PathLike[str] | None = None) -> Verific
     ok, message = False, "not on this machine."
     if where != "absent":
         try:
-            ok = content_digest(load_npz(path)) == info.digest
+            ok = content_digest(info.read(path)) == info.digest
             message = f"{path} holds another graph than the published {info.name}."
         except InvalidInput as error:
             message = str(error)

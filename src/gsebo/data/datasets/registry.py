@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Where = Literal["data_dir", "cache", "embedded", "absent"]
 _Converter = Callable[[Mapping[str, bytes]], "Graph"]
+_Reader = Callable[[str | PathLike[str]], "Graph"]
 
 MANIFEST = "graph.json"
 """What says that a folder is a graph, and what it holds."""
@@ -47,7 +48,7 @@ class GraphInfo:
 
 @dataclass(frozen=True)
 class DatasetInfo(GraphInfo):
-    """A published graph, in a file ``NAME.npz``.
+    """A published graph, in a file ``NAME.npz`` unless ``stem`` says another.
 
     Attributes:
         licence: What its publishers say about its use.
@@ -60,7 +61,11 @@ class DatasetInfo(GraphInfo):
             features by its sum; no for those without such a protocol, whose features
             are best prepared by what ``auto`` chooses.
         default_split: The split used unless another is asked for.
-        folder: Where its file lies in the folder that ``GSEBO_DATA`` names.
+        folder: Where its file lies in the folder that ``GSEBO_DATA`` names, or else in
+            that folder itself.
+        stem: Name of its file, without ``.npz``; its own by default.
+        reader: Reads the file, or ``"MODULE:NAME"`` of what does; by default it is one
+            of ours.
         before_attack: Name of the graph that this one was before edges were added and
             removed.
         family: What graphs are called together that differ by the budget of an attack.
@@ -74,9 +79,21 @@ class DatasetInfo(GraphInfo):
     normalise_features: bool = False
     default_split: str = "file"
     folder: str = ""
+    stem: str = ""
+    reader: str | _Reader = "gsebo.data.formats.npz:load_npz"
     before_attack: str | None = None
     family: str = ""
     budget: str = ""
+
+    @property
+    def file(self) -> str:
+        """Name of its file."""
+        return f"{self.stem or self.name}.npz"
+
+    def read(self, path: str | PathLike[str]) -> "Graph":
+        """Read its file; features are as they are stored."""
+        found: Graph = imported(self.reader)(path)
+        return found
 
     @property
     def convert(self) -> _Converter | None:
@@ -199,6 +216,9 @@ _GAUG_LICENCE = "repository MIT (GAug); adjacency and data none stated"
 _GAUG_SOURCE = (
     "https://github.com/zhao-tong/GAug, https://github.com/xhuang31/AANE_Python"
 )
+_HGSL_LICENCE = "repository without a licence (HGSL); data none stated"
+_HGSL_SOURCE = "https://github.com/Andy-Border/HGSL"
+_HGSL_READER = "gsebo.data.datasets.hgsl:load_hgsl"
 
 DATASETS: dict[str, DatasetInfo] = {
     info.name: info
@@ -302,6 +322,28 @@ DATASETS: dict[str, DatasetInfo] = {
             source=_GAUG_SOURCE,
             digest="bf45aff8556083d137fcce99e09bcf62413cf17b46c86d820cb2fae59b459b4b",
         ),
+        DatasetInfo(
+            "dblp",
+            "authors, papers and venues; an author's field",
+            *(7305, 9908, 334, 4),
+            licence=_HGSL_LICENCE,
+            source=_HGSL_SOURCE,
+            digest="9348a86df874c2fdae717fc1293f0803e2ad15631ea317be28f314b997628398",
+            folder="hetero",
+            stem="dblp-hgsl",
+            reader=_HGSL_READER,
+        ),
+        DatasetInfo(
+            "yelp",
+            "businesses, users, services and stars; kind of business",
+            *(3913, 36066, 82, 3),
+            licence=_HGSL_LICENCE,
+            source=_HGSL_SOURCE,
+            digest="a3a1cd66a302823368d118423fa3fc9220c29c24edae99c063546a23636a9fc4",
+            folder="hetero",
+            stem="yelp-hgsl",
+            reader=_HGSL_READER,
+        ),
         *(_attacked(name, *facts) for name, facts in _ATTACKED.items()),
     )
 }
@@ -346,6 +388,22 @@ def is_table(name_or_path: str | PathLike[str]) -> bool:
     return os.path.splitext(name_or_path)[1].lower() in TABLES
 
 
+def is_tables_folder(path: str | PathLike[str]) -> bool:
+    """Whether this is a folder with tables of nodes or edges of a type.
+
+    They are called ``nodes.TYPE.csv`` and ``edges.SOURCE.NAME.TARGET.csv``.
+    """
+    try:
+        names = os.listdir(os.path.expanduser(path))
+    except (OSError, TypeError, ValueError):
+        return False
+    return MANIFEST not in names and any(
+        name.startswith(("nodes.", "edges.")) and name.count(".") > 1
+        for name in names
+        if is_table(name)
+    )
+
+
 def require_known_graph(name: str) -> None:
     """Raise for what is neither the name of a graph nor a path."""
     is_path = is_graph_path(name) or os.path.isdir(name)
@@ -386,10 +444,9 @@ def locate(
     an absent one is its place in the cache.
     """
     info = lookup("dataset", name, DATASETS)
-    file = f"{info.name}.npz"
     places: list[tuple[Where, Path]] = [
-        ("cache", cache_folder() / file),
-        ("embedded", _EMBEDDED / file),
+        ("cache", cache_folder() / info.file),
+        ("embedded", _EMBEDDED / info.file),
     ]
     given = os.environ.get("GSEBO_DATA") if data_dir is None else os.fspath(data_dir)
     if given:
@@ -399,11 +456,12 @@ def locate(
             raise InvalidInput(
                 f"{origin} is {given!r:.200}: expected an existing folder."
             )
-        places.insert(0, ("data_dir", folder / info.folder / file))
+        for place in dict.fromkeys((folder, folder / info.folder)):
+            places.insert(0, ("data_dir", place / info.file))
     for where, path in places:
         if os.path.isfile(path):
             return where, path
-    return "absent", cache_folder() / file
+    return "absent", cache_folder() / info.file
 
 
 def cache_folder() -> Path:

@@ -1,6 +1,6 @@
 """Weights and attributes of edges, as files hold them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,10 @@ EDGE_VALUES = ("edge_weight", "edge_attr")
 """Their names, in graphs and in files."""
 
 
-def edge_values_of(data: Graph) -> dict[str, NDArray[Any]]:
-    """Those that a graph has, as arrays."""
+def real_numbers_of(data: Graph, keys: Iterable[str]) -> dict[str, NDArray[Any]]:
+    """Those of these tensors of real numbers that a graph has, as arrays."""
     found: dict[str, NDArray[Any]] = {}
-    for key in EDGE_VALUES:
+    for key in keys:
         if key not in data:
             continue
         value = data[key]

@@ -38,6 +38,7 @@ from gsebo.data.formats.manifest import (
     read_manifest,
 )
 from gsebo.data.formats.npy_stream import NpyWriter, map_array, sha256_of_array
+from gsebo.data.relations import refuse_types
 from gsebo.data.validate import MASKS, require_graph, sized, validate
 from gsebo.errors import InvalidInput, escaped
 from gsebo.graph.arrays import Array, CSRArrays, GraphArrays
@@ -410,6 +411,12 @@ def count_classes(
 def _laid_out(data: Graph) -> tuple[GraphArrays, dict[str, Any]]:
     """The arrays of a graph, and what became of its edges and features."""
     validate(data, labels_needed=False, features_needed=False)
+    refuse_types(
+        data,
+        "the graph",
+        "a graph folder holds one of each",
+        "graph.without_types(), or an .npz file (gsebo.data.save_npz)",
+    )
     data = sized(data)
     num_nodes = require_graph(data)
     _check_storable(data, num_nodes)

@@ -115,12 +115,14 @@ class NodeColumns:
         label: Classes; ``label``, ``y`` or ``class`` by default.
         split: ``train``, ``val`` or ``test``; ``split`` by default.
         left_out: Columns that are not read.
+        usual_labels: Whether a column is one of classes by its name alone.
     """
 
     id: str | None = None
     label: str | None = None
     split: str | None = None
     left_out: tuple[str, ...] = ()
+    usual_labels: bool = True
 
 
 @final
@@ -214,7 +216,7 @@ def _plan(
         return given or next((name for name in usual if name in chosen), None)
 
     id_, split = find(columns.id, "id"), find(columns.split, "split")
-    label = find(columns.label, *LABELS)
+    label = find(columns.label, *(LABELS if columns.usual_labels else ()))
     masks: dict[str, str] = {}
     if split is None:
         found = {mask: find(None, mask, short) for mask, short in _SPLIT_NAMES.items()}

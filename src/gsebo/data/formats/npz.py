@@ -18,6 +18,9 @@ key                                            meaning
                                                optional
 ``edge_attr``                                  numbers ``[edges]`` or
                                                ``[edges, columns]``, optional
+``node_type``, ``edge_type``                   integers ``[nodes]``, ``[edges]``, whose
+                                               names are in ``meta``, optional
+``metapath:NAME``                              numbers ``[nodes, columns]``, optional
 ``meta``                                       JSON text of one object, optional
 =============================================  =====================================
 
@@ -40,9 +43,16 @@ from torch import Tensor
 from gsebo.data.formats.edge_values import (
     EDGE_VALUES,
     checked_edge_values,
-    edge_values_of,
+    real_numbers_of,
 )
-from gsebo.data.formats.npz_archive import Arrays, read_arrays, write_arrays
+from gsebo.data.formats.npz_archive import (
+    Arrays,
+    expect,
+    integers,
+    read_arrays,
+    write_arrays,
+)
+from gsebo.data.relations import METAPATH, TYPES, require_types
 from gsebo.data.validate import MASKS
 from gsebo.errors import InvalidInput, escaped
 from gsebo.files import json_as
@@ -61,7 +71,7 @@ MASK_TABLES = tuple(f"{mask}s" for mask in MASKS)
 _CSR = ("x_data", "x_indices", "x_indptr", "x_shape")
 _NAMES = "node_id"
 _OF_NODES = ("y", *MASKS, *MASK_TABLES, _NAMES)
-_KEYS = ("edge_index", "x", *_CSR, *_OF_NODES, *EDGE_VALUES, "meta")
+_KEYS = ("edge_index", "x", *_CSR, *_OF_NODES, *EDGE_VALUES, *TYPES, "meta")
 _GIVEN = "the graph"
 
 
@@ -71,11 +81,11 @@ def load_npz(path: str | PathLike[str]) -> Graph:
     Raises:
         InvalidInput: The file is missing, damaged or not in the format above.
     """
-    arrays = read_arrays(Path(path), _KEYS)
+    arrays = read_arrays(Path(path), _KEYS, (METAPATH,))
     where = escaped(str(path))
-    x = _read_features(arrays, where)
+    x = read_features(arrays, where)
     if x is None:
-        _expect(arrays, "y", "iu", (None,), where)
+        expect(arrays, "y", "iu", (None,), where)
     num_nodes = len(arrays["y"]) if x is None else x.shape[0]
     if num_nodes == 0:
         raise InvalidInput(f"{where} has no nodes: expected at least one.")
@@ -86,7 +96,9 @@ def load_npz(path: str | PathLike[str]) -> Graph:
     edges = fields.pop("edge_index")
     size: dict[str, Any] = {"num_nodes": num_nodes} if x is None else {"x": x}
     meta = _read_meta(arrays, where)
-    return Graph(edge_index=edges, **size, **fields, meta=meta)
+    graph = Graph(edge_index=edges, **size, **fields, meta=meta)
+    require_types(graph, num_nodes, where)
+    return graph
 
 
 def save_npz(
@@ -111,24 +123,27 @@ def save_npz(
             "replace it."
         )
     data = as_graph(data)
-    held = {key for key in _KEYS if key in data and data[key] is not None}
+    paths = [key for key, _ in data if key.startswith(METAPATH)]
+    held = {key for key in (*_KEYS, *paths) if key in data and data[key] is not None}
     # Without features the labels say how many nodes there are.
     for key in ("edge_index",) if "y" in held else ("x", "edge_index"):
         if key not in held:
             raise InvalidInput(f"the graph has no {key}: expected it, to save it.")
     texts = node_ids(data) if not isinstance(data.node_id, Tensor) else None
     whole = held - {"x", "meta", *EDGE_VALUES, *([] if texts is None else [_NAMES])}
+    whole -= {*paths}
     arrays = {key: whole_numbers(data, key) for key in _KEYS if key in whole}
     if texts is not None:
         arrays[_NAMES] = np.asarray(texts)
-    arrays |= edge_values_of(data)
-    _expect(arrays, "edge_index", "iu", (2, None), _GIVEN)
+    arrays |= real_numbers_of(data, (*EDGE_VALUES, *paths))
+    expect(arrays, "edge_index", "iu", (2, None), _GIVEN)
     arrays["edge_index"] = _smallest(arrays["edge_index"])
     if "x" in held:
         require_features(data.x, floating=False)
         arrays |= _feature_arrays(data.x)
     num_nodes = data.x.shape[0] if "x" in held else len(arrays["y"])
     _checked(arrays, num_nodes, _GIVEN)
+    require_types(data, num_nodes)
     if meta is None:
         meta = data.meta if "meta" in data else {}
     try:
@@ -140,10 +155,10 @@ def save_npz(
     write_arrays(Path(path), {**arrays, "meta": np.array(text)})
 
 
-def _read_features(arrays: Arrays, where: str) -> Tensor | None:
+def read_features(arrays: Arrays, where: str) -> Tensor | None:
     """Return the features; a graph whose labels say its size may have none."""
     if "x" in arrays:
-        _expect(arrays, "x", "fiub", (None, None), where)
+        expect(arrays, "x", "fiub", (None, None), where)
         if arrays["x"].shape[1] == 0:
             raise InvalidInput(f"x of {where} has no columns: expected a feature.")
         with np.errstate(over="ignore"):
@@ -163,18 +178,18 @@ def _read_features(arrays: Arrays, where: str) -> Tensor | None:
 
 def _read_csr(arrays: Arrays, where: str) -> csr_matrix:
     """Return the stored CSR matrix after checking that its parts fit together."""
-    rows, columns = (int(side) for side in _integers(arrays, "x_shape", (2,), where))
+    rows, columns = (int(side) for side in integers(arrays, "x_shape", (2,), where))
     if rows < 0 or columns < 0:
         raise InvalidInput(
             f"x_shape of {where} is negative: expected [nodes, features]."
         )
     if columns == 0:
         raise InvalidInput(f"x of {where} has no columns: expected a feature.")
-    _expect(arrays, "x_data", "fiub", (None,), where)
+    expect(arrays, "x_data", "fiub", (None,), where)
     num_entries = len(arrays["x_data"])
     require_used_columns(columns, num_entries, f"x_shape of {where}")
-    indices = _integers(arrays, "x_indices", (num_entries,), where)
-    starts = _integers(arrays, "x_indptr", (rows + 1,), where)
+    indices = integers(arrays, "x_indices", (num_entries,), where)
+    starts = integers(arrays, "x_indptr", (rows + 1,), where)
     fault = fault_of_rows(
         torch.from_numpy(starts), torch.from_numpy(indices), num_entries, columns
     )
@@ -191,7 +206,7 @@ def _checked(arrays: Arrays, num_nodes: int, where: str) -> dict[str, NDArray[An
     """Edges, labels, names and masks, once they are found to fit the nodes."""
     if "edge_index" not in arrays:
         raise InvalidInput(f"{where} has no edges: expected an array 'edge_index'.")
-    edges = _integers(arrays, "edge_index", (2, None), where)
+    edges = integers(arrays, "edge_index", (2, None), where)
     low, high = (int(edges.min()), int(edges.max())) if edges.size else (0, 0)
     if low < 0 or high >= num_nodes:
         raise InvalidInput(
@@ -200,26 +215,46 @@ def _checked(arrays: Arrays, num_nodes: int, where: str) -> dict[str, NDArray[An
         )
     found: dict[str, NDArray[Any]] = {"edge_index": edges}
     if "y" in arrays:
-        found["y"] = _integers(arrays, "y", (num_nodes,), where)
+        found["y"] = integers(arrays, "y", (num_nodes,), where)
     if _NAMES in arrays:
         found[_NAMES] = _checked_names(arrays, num_nodes, where)
     for key in (*MASKS, *MASK_TABLES):
         if key in arrays:
             sides = (num_nodes,) if key in MASKS else (None, num_nodes)
-            _expect(arrays, key, "b", sides, where)
+            expect(arrays, key, "b", sides, where)
             found[key] = arrays[key]
             # A truth value is a byte, and other bytes than 0 and 1 are neither.
             if found[key].size and int(found[key].view(np.uint8).max()) > 1:
                 raise InvalidInput(
                     f"{key} of {where} is damaged: expected true and false."
                 )
+    for key, size in zip(TYPES, (num_nodes, edges.shape[1]), strict=True):
+        if key in arrays:
+            found[key] = integers(arrays, key, (size,), where)
+    for key in (key for key in arrays if key.startswith(METAPATH)):
+        found[key] = checked_metapath(arrays, key, num_nodes, where)
     return found | checked_edge_values(arrays, edges.shape[1], where)
+
+
+def checked_metapath(
+    arrays: Arrays, key: str, num_nodes: int, where: str
+) -> NDArray[np.float32]:
+    """What is known of each node by a path of relations, in single precision."""
+    expect(arrays, key, "fiub", (num_nodes, None), where)
+    with np.errstate(over="ignore"):
+        values: NDArray[np.float32] = arrays[key].astype(np.float32, order="C")
+    if not values.shape[1] or not np.isfinite(values).all():
+        raise InvalidInput(
+            f"{escaped(key, longest=60)} of {where} has {values.shape[1]} columns, or "
+            "numbers that are not finite: expected some finite numbers for each node."
+        )
+    return values
 
 
 def _checked_names(arrays: Arrays, num_nodes: int, where: str) -> NDArray[Any]:
     if arrays[_NAMES].dtype.kind != "U":
-        return _integers(arrays, _NAMES, (num_nodes,), where)
-    _expect(arrays, _NAMES, "U", (num_nodes,), where)
+        return integers(arrays, _NAMES, (num_nodes,), where)
+    expect(arrays, _NAMES, "U", (num_nodes,), where)
     try:
         # Four bytes for each character need not be one that there is.
         "".join(arrays[_NAMES].tolist()).encode()
@@ -233,7 +268,7 @@ def _checked_names(arrays: Arrays, num_nodes: int, where: str) -> NDArray[Any]:
 def _read_meta(arrays: Arrays, where: str) -> dict[str, Any]:
     if "meta" not in arrays:
         return {}
-    _expect(arrays, "meta", "U", (), where)
+    expect(arrays, "meta", "U", (), where)
     try:
         text = str(arrays["meta"].item())
     except (ValueError, SystemError) as error:
@@ -243,40 +278,6 @@ def _read_meta(arrays: Arrays, where: str) -> dict[str, Any]:
     if not isinstance(meta.get("name", ""), str):
         raise InvalidInput(f"meta of {where} has a name that is no text: expected one.")
     return meta
-
-
-def _integers(
-    arrays: Arrays, key: str, shape: tuple[int | None, ...], where: str
-) -> NDArray[np.int64]:
-    """Check an array of whole numbers and return them in 64 bits."""
-    _expect(arrays, key, "iu", shape, where)
-    array = arrays[key]
-    if array.dtype.kind == "u" and array.size and int(array.max()) >= 2**63:
-        raise InvalidInput(
-            f"{key} of {where} holds {int(array.max())}: expected numbers below 2^63."
-        )
-    return array.astype(np.int64, order="C")
-
-
-def _expect(
-    arrays: Arrays, key: str, kinds: str, shape: tuple[int | None, ...], where: str
-) -> None:
-    """Check an array's kind of numbers and its shape, ``None`` meaning any length."""
-    array = arrays[key]
-    if array.dtype.kind not in kinds:
-        names = {"b": "bool", "iu": "integers", "fiub": "real numbers", "U": "text"}
-        raise InvalidInput(
-            f"{key} of {where}: expected {names[kinds]}, got {array.dtype}."
-        )
-    fits = array.ndim == len(shape) and all(
-        wanted in (None, given)
-        for wanted, given in zip(shape, array.shape, strict=True)
-    )
-    if not fits:
-        wanted = ", ".join("any" if side is None else str(side) for side in shape)
-        raise InvalidInput(
-            f"{key} of {where}: expected shape [{wanted}], got {list(array.shape)}."
-        )
 
 
 def _feature_arrays(x: Tensor) -> dict[str, NDArray[Any]]:

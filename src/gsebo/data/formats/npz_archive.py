@@ -47,8 +47,12 @@ _HIGHEST_RATIO = 1032
 _AT_ONCE = 2**22
 
 
-def read_arrays(path: Path, keys: Sequence[str]) -> dict[str, NDArray[Any]]:
+def read_arrays(
+    path: Path, keys: Sequence[str], beginnings: tuple[str, ...] = ()
+) -> dict[str, NDArray[Any]]:
     """Read the arrays of these names, if they are there; nothing is ever unpickled.
+
+    So are those whose names begin in certain ways.
 
     Members with other names are left alone once their checksum is found right.
     """
@@ -62,7 +66,11 @@ def read_arrays(path: Path, keys: Sequence[str]) -> dict[str, NDArray[Any]]:
                 )
             with zipfile.ZipFile(file) as archive:
                 members = _members(archive, file, shown)
-                wanted = {key: members.pop(key) for key in keys if key in members}
+                wanted = {
+                    key: members.pop(key)
+                    for key in list(members)
+                    if key in keys or key.startswith(beginnings)
+                }
                 # An array as it is stored, and as it is used.
                 needed = 2 * sum(member.file_size for member in wanted.values())
                 require_memory(
@@ -82,6 +90,40 @@ def read_arrays(path: Path, keys: Sequence[str]) -> dict[str, NDArray[Any]]:
         raise InvalidInput(
             f"{shown} is not a readable .npz file: expected an undamaged one."
         ) from error
+
+
+def integers(
+    arrays: Arrays, key: str, shape: tuple[int | None, ...], where: str
+) -> NDArray[np.int64]:
+    """Check an array of whole numbers and return them in 64 bits."""
+    expect(arrays, key, "iu", shape, where)
+    array = arrays[key]
+    if array.dtype.kind == "u" and array.size and int(array.max()) >= 2**63:
+        raise InvalidInput(
+            f"{key} of {where} holds {int(array.max())}: expected numbers below 2^63."
+        )
+    return array.astype(np.int64, order="C")
+
+
+def expect(
+    arrays: Arrays, key: str, kinds: str, shape: tuple[int | None, ...], where: str
+) -> None:
+    """Check an array's kind of numbers and its shape, ``None`` meaning any length."""
+    array = arrays[key]
+    if array.dtype.kind not in kinds:
+        names = {"b": "bool", "iu": "integers", "fiub": "real numbers", "U": "text"}
+        raise InvalidInput(
+            f"{key} of {where}: expected {names[kinds]}, got {array.dtype}."
+        )
+    fits = array.ndim == len(shape) and all(
+        wanted in (None, given)
+        for wanted, given in zip(shape, array.shape, strict=True)
+    )
+    if not fits:
+        wanted = ", ".join("any" if side is None else str(side) for side in shape)
+        raise InvalidInput(
+            f"{key} of {where}: expected shape [{wanted}], got {list(array.shape)}."
+        )
 
 
 def write_arrays(path: Path, arrays: Arrays) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -38,8 +38,9 @@ from gsebo.graph.graph import Graph
 from gsebo.memory import require_memory
 
 Floats = NDArray[np.float32]
+Finder = NodeNumbers | NodeTexts
 
-_BLOCK_BYTES = 2**23
+BLOCK_BYTES = 2**23
 # A field of a text file is held as text, as a number, and in what is made of it.
 _COPIES_OF_FILE = 4
 _WEIGHT = "weight"
@@ -65,11 +66,11 @@ def load_tables(
     """
     files = [Path(os.path.expanduser(file)) for file in (edges, nodes) if file]
     require_memory(
-        _COPIES_OF_FILE * sum(file.stat().st_size for file in files if file.is_file()),
+        bytes_to_read(files),
         what=f"reading {' and '.join(escaped(file.name) for file in files)} whole",
         instead="gsebo data convert --edges, which reads them in parts",
     )
-    tables = [open_table(file, delimiter, _BLOCK_BYTES) for file in files]
+    tables = [open_table(file, delimiter, BLOCK_BYTES) for file in files]
     graph = graph_of(
         tables[0],
         tables[1] if nodes else None,
@@ -82,6 +83,11 @@ def load_tables(
     return graph
 
 
+def bytes_to_read(files: Iterable[Path]) -> int:
+    """Memory that reading such files whole takes."""
+    return _COPIES_OF_FILE * sum(f.stat().st_size for f in files if f.is_file())
+
+
 def graph_of(
     edges: TableFile,
     nodes: TableFile | None,
@@ -92,12 +98,12 @@ def graph_of(
     directed: bool = False,
 ) -> Graph:
     """The graph of an edge list and a node table; ``meta`` says how it came about."""
-    read = _EdgeRows(edges, end_columns(edges, ends), weight)
-    features = _Features()
+    read = EdgeRows(edges, end_columns(edges, ends), weight)
+    features = Features()
     table = None
     if nodes is not None:
         wanted = columns or NodeColumns()
-        table = read_nodes(nodes, wanted, features.begin, _no_progress)
+        table = read_nodes(nodes, wanted, features.begin, no_progress)
     num_nodes, ids, (source, target) = _numbered(read, table)
     kept = source != target
     pairs = source[kept], target[kept]
@@ -106,10 +112,10 @@ def graph_of(
         raise InvalidInput(
             f"{edges.path} holds only self-loops: expected at least one edge."
         )
-    edge_index, weights = _distinct(*pairs, num_nodes, weights)
+    edge_index, weights = distinct(*pairs, num_nodes, weights)
     merged = len(pairs[0]) - edge_index.shape[1]
     if not directed:
-        edge_index, weights = _both_ways(edge_index, num_nodes, weights)
+        edge_index, weights = both_ways(edge_index, num_nodes, weights)
     facts = {
         "edges_read": len(source),
         "self_loops_dropped": len(source) - len(pairs[0]),
@@ -119,7 +125,7 @@ def graph_of(
     }
     graph = Graph(edge_index=torch.from_numpy(edge_index), meta=facts)
     if weights is not None:
-        graph.edge_weight = torch.from_numpy(_finite(weights, edges))
+        graph.edge_weight = torch.from_numpy(finite_sums(weights, edges))
     if ids is not None:
         graph.node_id = ids if ids.dtype.kind == "U" else torch.from_numpy(ids)
     if features.blocks:
@@ -131,7 +137,7 @@ def graph_of(
     return graph
 
 
-def _no_progress(what: str, done: int, end: int) -> None:
+def no_progress(what: str, done: int, end: int) -> None:
     """Tables that fit into memory are read in no time."""
 
 
@@ -148,13 +154,13 @@ def _add_node_facts(graph: Graph, table: NodeTable) -> None:
 
 
 @final
-class _Features:
+class Features:
     """Rows of features in memory."""
 
     def __init__(self) -> None:
         self.blocks: list[Floats] = []
 
-    def begin(self, columns: int) -> _Features:
+    def begin(self, columns: int) -> Features:
         return self
 
     def append(self, rows: Floats) -> None:
@@ -162,7 +168,7 @@ class _Features:
 
 
 @final
-class _EdgeRows:
+class EdgeRows:
     """All rows of an edge list: what both ends are called, and weights if any."""
 
     def __init__(
@@ -176,7 +182,7 @@ class _EdgeRows:
             kinds[weight] = ColumnKind.NUMBER
         self.left_out = tuple(name for name in table.columns if name not in kinds)
         parts: list[Floats] = []
-        for batch in table.batches(kinds, _no_progress):
+        for batch in table.batches(kinds, no_progress):
             faults: Faults = []
             for end in self.ends:
                 end.add(batch, faults)
@@ -217,7 +223,7 @@ class _Numbered(NamedTuple):
     ends: tuple[Ints, Ints]
 
 
-def _numbered(read: _EdgeRows, table: NodeTable | None) -> _Numbered:
+def _numbered(read: EdgeRows, table: NodeTable | None) -> _Numbered:
     """Numbers of the nodes at both ends of all edges, and what nodes are called."""
     if table is None:
         return _named_by_edges(*decided(read.ends))
@@ -229,29 +235,28 @@ def _numbered(read: _EdgeRows, table: NodeTable | None) -> _Numbered:
                 f"{str(source[0])!r:.40}, and the node table has no column 'id': "
                 "expected one, or the name of the column with the ids."
             )
-        named: NodeNumbers | NodeTexts = NodeNumbers(np.arange(table.num_nodes))
-        _require_known(read, source, target, named, f"0 to {table.num_nodes - 1}")
+        named: Finder = NodeNumbers(np.arange(table.num_nodes))
+        expected = f"0 to {table.num_nodes - 1}"
+        require_known(read, (source, target), (named, named), expected)
         return _Numbered(table.num_nodes, None, (source, target))
     ids, source, target = decided([table.ids, *read.ends])
     found = named_nodes(table.ids, ids)
     named = found or NodeNumbers(ids)
-    ends = _require_known(read, source, target, named, "an id of the node table")
+    ends = require_known(
+        read, (source, target), (named, named), "an id of the node table"
+    )
     return _Numbered(table.num_nodes, None if found is None else found.ids, ends)
 
 
-def _require_known(
-    read: _EdgeRows,
-    source: Any,
-    target: Any,
-    named: NodeNumbers | NodeTexts,
-    expected: str,
+def require_known(
+    read: EdgeRows, ends: tuple[Any, Any], named: tuple[Finder, Finder], expected: str
 ) -> tuple[Ints, Ints]:
     """Find both ends of all edges among the nodes; the first that is none raises."""
-    found = named.find(source), named.find(target)
+    found = named[0].find(ends[0]), named[1].find(ends[1])
     bad = first_true((found[0] < 0) | (found[1] < 0))
     if bad is not None:
         role = 0 if found[0][bad] < 0 else 1
-        held, table = str((source, target)[role][bad])[:40], read.table
+        held, table = str(ends[role][bad])[:40], read.table
         raise InvalidInput(
             f"{table.unit} {read.ends[0].first + bad} of {table.path} names node "
             f"{held} as its {('source', 'target')[role]}: expected {expected}."
@@ -277,7 +282,7 @@ def _named_by_edges(source: Any, target: Any) -> _Numbered:
     return _Numbered(len(ids), ids, (pairs[:, 0].copy(), pairs[:, 1].copy()))
 
 
-def _distinct(
+def distinct(
     source: Ints, target: Ints, num_nodes: int, weights: Floats | None
 ) -> tuple[Ints, NDArray[Any] | None]:
     """Each edge once, in the order of the rows that name it first; weights add up."""
@@ -291,7 +296,7 @@ def _distinct(
     return edges, np.bincount(place, weights, len(first))[order]
 
 
-def _both_ways(
+def both_ways(
     edges: Ints, num_nodes: int, weights: NDArray[Any] | None
 ) -> tuple[Ints, NDArray[Any] | None]:
     """Add the reverse of each edge, behind all others, where it is not there yet."""
@@ -303,7 +308,8 @@ def _both_ways(
     return edges, weights
 
 
-def _finite(weights: NDArray[Any], edges: TableFile) -> Floats:
+def finite_sums(weights: NDArray[Any], edges: TableFile) -> Floats:
+    """Weights in single precision, if it can hold them."""
     with np.errstate(over="ignore"):
         found: Floats = weights.astype(np.float32)
     if not np.isfinite(found).all():

@@ -1,6 +1,6 @@
 """What can be wrong with a graph: edges, features and labels."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 
 import numpy as np
@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gsebo.data.relations import refuse_types
 from gsebo.data.seeding import seeded_generator, sorted_distinct
 from gsebo.data.validate import MASKS, sized
 from gsebo.errors import InvalidInput
@@ -17,7 +18,7 @@ from gsebo.graph.features import (
     require_numbers,
     whole_numbers,
 )
-from gsebo.graph.graph import Graph
+from gsebo.graph.graph import Graph, as_graph
 from gsebo.graph.node_match import at_or_median
 from gsebo.memory import require_memory
 
@@ -50,7 +51,7 @@ def _add_pairs(data: Graph, groups: Ints, count: int, seed: int, kind: str) -> G
     """
     if count < 0:
         raise InvalidInput(f"{count} edges to add: expected 0 or more.")
-    values = _edge_values(data, "add edges")
+    values = edge_values(data, "add edges")
     pairs = _PairsBetween(groups)
     edges = data.edge_index.cpu().numpy().astype(np.int64)
     taken = sorted_distinct(_pair_keys(edges, len(groups)))
@@ -79,7 +80,16 @@ def _add_pairs(data: Graph, groups: Ints, count: int, seed: int, kind: str) -> G
     return noisy
 
 
-def _edge_values(data: Graph, purpose: str) -> dict[str, Tensor]:
+def _refuse_types(data: Graph) -> None:
+    refuse_types(
+        data,
+        "the graph",
+        "added edges would be of none",
+        "graph.without_types(), or the noise false_typed:PERCENT",
+    )
+
+
+def edge_values(data: Graph, purpose: str) -> dict[str, Tensor]:
     """Weights and attributes of edges, those that there are, a row for each edge."""
     count, found = data.edge_index.shape[1], {}
     for key in ("edge_weight", "edge_attr"):
@@ -163,6 +173,7 @@ def add_inter_class_edges(data: Graph, count: int, seed: int = 0) -> Graph:
     Raises:
         InvalidInput: ``count`` is negative or more than there are such pairs.
     """
+    _refuse_types(data)
     if "y" not in data or data.y is None:
         raise InvalidInput("the graph has no y: expected labels, to add edges.")
     labels = whole_numbers(data, "y")
@@ -182,6 +193,7 @@ def add_random_edges(data: Graph, count: int, seed: int = 0) -> Graph:
     that are no edge in either direction. Both directions of each are appended after
     the user's edges. No label is read.
     """
+    _refuse_types(data)
     # With a group of its own for each node, every pair is one between groups.
     groups = np.arange(int(sized(data).num_nodes), dtype=np.int64)
     return _add_pairs(data, groups, count, seed, "random")
@@ -204,7 +216,10 @@ def remove_edges(data: Graph, percent: int, seed: int = 0) -> Graph:
     kept = torch.from_numpy(is_loop | ~np.isin(keys, gone)).to(data.edge_index.device)
     noisy = copy(data)
     noisy.edge_index = data.edge_index[:, kept]
-    for key, held in _edge_values(data, "remove a part").items():
+    values = edge_values(data, "remove a part")
+    if "edge_type" in data:
+        values["edge_type"] = data.edge_type
+    for key, held in values.items():
         noisy[key] = held[kept.to(held.device)]
     return noisy
 
@@ -215,7 +230,8 @@ def shuffle_features(data: Graph, percent: int, seed: int = 0) -> Graph:
     In each column, so many percent of the nodes are drawn, other nodes in each, and
     their entries, zeros included, are permuted among them. A column keeps its values,
     and so its distribution; what it said about a drawn node is lost. At 100 percent
-    nothing is left but the columns' distributions.
+    nothing is left but the columns' distributions. Where there are several types of
+    nodes, that is done with the nodes of each type on their own.
 
     Rows that came normalised, their absolute values adding up to 1, are scaled to a
     largest entry of 1 before and normalised again after. For words that are there or
@@ -225,27 +241,37 @@ def shuffle_features(data: Graph, percent: int, seed: int = 0) -> Graph:
     if "x" not in data or not isinstance(data.x, Tensor) or data.x.dim() != 2:
         raise InvalidInput("the graph has no x: expected features, to shuffle them.")
     nodes, columns = (int(side) for side in data.x.shape)
-    count = share_of(percent, nodes)
+    types = as_graph(data).types
+    groups = [np.arange(nodes)]
+    if types is not None:
+        kinds = types.node_type.numpy()
+        groups = [np.flatnonzero(kinds == n) for n in range(len(types.node_types))]
+    # What is permuted on its own stays where it is.
+    sizes = [(group, share_of(percent, len(group))) for group in groups]
+    sizes = [(group, count) for group, count in sizes if count > 1]
     noisy = copy(data)
-    if count > 1:
+    if sizes:
         sums = _by_row(data.x, "sum")
         # But for rows of zeros.
         some = sums[sums != 0]
         near = bool(((some - 1).abs() < _ROUNDING).all())
         normalised = some.numel() > 0 and near
         x = _with_largest_entry_one(data.x) if normalised else data.x
-        x = _permuted(x, _moves(nodes, columns, count, seed))
+        x = _permuted(x, _moves(nodes, columns, sizes, seed))
         noisy.x = normalise_rows(x) if normalised else x
     return noisy
 
 
-def _moves(nodes: int, columns: int, count: int, seed: int) -> Iterator[Tensor]:
-    """For each column, the node that each node's entry goes to."""
+def _moves(
+    nodes: int, columns: int, sizes: Sequence[tuple[Ints, int]], seed: int
+) -> Iterator[Tensor]:
+    """For each column, the node that each node's entry goes to, in the same group."""
     generator = seeded_generator(seed)
     for _ in range(columns):
-        chosen = generator.choice(nodes, count, replace=False)
         target = np.arange(nodes)
-        target[chosen] = generator.permutation(chosen)
+        for group, count in sizes:
+            chosen = generator.choice(group, count, replace=False)
+            target[chosen] = generator.permutation(chosen)
         yield torch.from_numpy(target)
 
 

@@ -24,11 +24,14 @@ class NoiseKind:
         place: The function of graph, level and seed, or ``"MODULE:NAME"`` of it.
         words: What there is so much of.
         in_percent: False where levels are numbers of edges that are appended.
+        keeps_types: Whether what it makes of a graph with several types of nodes or
+            relations is one too.
     """
 
     place: str | Callable[["Graph", int, int], "Graph"]
     words: str
     in_percent: bool = True
+    keeps_types: bool = True
 
     def apply(self, data: "Graph", level: int, seed: int) -> "Graph":
         """Return a disturbed copy of a graph."""
@@ -38,18 +41,24 @@ class NoiseKind:
 
 INTER_CLASS = "inter_class"
 LABELS = "labels"
+FALSE_TYPED = "false_typed"
 _FILE = "gsebo.data.noise.kinds"
 NOISE_KINDS = {
     INTER_CLASS: NoiseKind(
         f"{_FILE}:add_inter_class_edges", "false edges", in_percent=False
     ),
     "random": NoiseKind(f"{_FILE}:add_random_edges", "random edges", in_percent=False),
+    FALSE_TYPED: NoiseKind(
+        "gsebo.data.noise.typed:add_false_typed_edges", "false edges of each relation"
+    ),
     "removed": NoiseKind(f"{_FILE}:remove_edges", "edges removed"),
     "features": NoiseKind(f"{_FILE}:shuffle_features", "features shuffled"),
     LABELS: NoiseKind(f"{_FILE}:replace_labels", "labels replaced"),
     # Somebody who fits a network first: by name alone, for this room knows none.
     "prbcd": NoiseKind(
-        "gsebo.experiments.attacked:attacked_by_prbcd", "edges changed by PRBCD"
+        "gsebo.experiments.attacked:attacked_by_prbcd",
+        "edges changed by PRBCD",
+        keeps_types=False,
     ),
 }
 """Kinds of noise by name."""
@@ -60,22 +69,33 @@ _LEVEL = re.compile(r"[0-9]{1,15}")
 def apply_noise(data: "Graph", noise: NoiseSpec, seed: int = 0) -> "Graph":
     """Return a copy of a graph with noise; the same for the same seed.
 
-    ===================  ============================================================
-    noise                what it does
-    ===================  ============================================================
-    ``1000``             :func:`add_inter_class_edges`, as ``"inter_class:1000"``
-    ``"random:1000"``    :func:`add_random_edges`
-    ``"removed:30"``     :func:`remove_edges`, 30 % of them
-    ``"features:30"``    :func:`shuffle_features`, 30 % of the entries of each column
-    ``"labels:30"``      :func:`replace_labels`, 30 % of those that are learned from
-    ``"prbcd:30"``       :func:`attacked_by_prbcd`, 30 % of the edges as the budget
-    ===================  ============================================================
+    ====================  ===========================================================
+    noise                 what it does
+    ====================  ===========================================================
+    ``1000``              :func:`add_inter_class_edges`, as ``"inter_class:1000"``
+    ``"random:1000"``     :func:`add_random_edges`
+    ``"false_typed:30"``  :func:`add_false_typed_edges`, 30 % of each relation's edges
+    ``"removed:30"``      :func:`remove_edges`, 30 % of them
+    ``"features:30"``     :func:`shuffle_features`, 30 % of the entries of each column
+    ``"labels:30"``       :func:`replace_labels`, 30 % of those that are learned from
+    ``"prbcd:30"``        :func:`attacked_by_prbcd`, 30 % of the edges as the budget
+    ====================  ===========================================================
+
+    Those that add edges refuse a graph with several types of nodes or relations, but
+    for ``false_typed``, which adds edges of the relations that there are.
 
     Raises:
         InvalidInput: There is no such noise, or the graph is not made for it.
     """
     kind, level = noise_parts(noise)
     imported("gsebo.data.validate:require_graph")(data)
+    if level and not NOISE_KINDS[kind].keeps_types:
+        imported("gsebo.data.relations:refuse_types")(
+            data,
+            "the graph",
+            f"{kind} knows one of each",
+            f"graph.without_types(), or {FALSE_TYPED}:PERCENT",
+        )
     return NOISE_KINDS[kind].apply(data, level, seed) if level else copy(data)
 
 
