@@ -21,8 +21,10 @@ from gsebo.nn.gat import GAT
 from gsebo.nn.gcn import GCN
 from gsebo.nn.gcnii import GCNII
 from gsebo.nn.grand import GRAND
+from gsebo.nn.han import HAN
 from gsebo.nn.jk import JKNet
 from gsebo.nn.mlp import MLP
+from gsebo.nn.relational import RelationalBackbone, RelationalGCN
 from gsebo.nn.sage import SAGE
 from gsebo.sparse import Pattern, SparseFeatures, make_features
 
@@ -112,7 +114,19 @@ NATIVE: dict[str, Callable[[], Backbone]] = {
     "gnnguard with memory": lambda: GNNGuardNet(*SIZES, threshold=0, memory=True),
     "soft median": lambda: SoftMedianNet(*SIZES),
     "mlp": lambda: MLP(*SIZES),
+    "relational gcn": lambda: of_one_relation(RelationalGCN(*SIZES)),
+    "relational gcn of bases": lambda: of_one_relation(
+        RelationalGCN(*SIZES, num_bases=2, num_layers=3)
+    ),
+    "han": lambda: of_one_relation(HAN(*SIZES, heads=2, relation_channels=4)),
 }
+
+
+def of_one_relation(model: RelationalBackbone) -> Backbone:
+    """Make the weights that wait for the graph."""
+    given = example("directed")
+    model.prepare(given.x, given.pattern(self_loops=True), CLASSES)
+    return model
 
 
 def native(name: str) -> Backbone:

@@ -38,6 +38,7 @@ def test_our_backbones_run(name):
         edges = torch.cat([EDGES, torch.arange(NODES).expand(2, -1)], dim=1)
     pattern = Pattern.from_positions(edges[1], edges[0], NODES)
     x = torch.randn(NODES, 4)
+    backbone.prepare(x, pattern, 3)
     out = backbone(x, pattern, backbone.initial_strength(pattern), Noise(0, 0))
     assert out.shape == (NODES, 3)
     info = BACKBONES[name]

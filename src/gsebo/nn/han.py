@@ -79,7 +79,7 @@ class HAN(RelationalBackbone):
     ) -> Tensor:
         if strengths is None:
             strengths = self.initial_strength(pattern)
-        parts = by_relation(pattern)
+        parts = self.relations(pattern)
         loops = (relation_of_entry(pattern) == len(parts)).nonzero().squeeze(-1)
         h: Features = features
         for number, weight in enumerate(self.maps):

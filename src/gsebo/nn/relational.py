@@ -145,11 +145,26 @@ class RelationalBackbone(SizedBackbone):
             for parameters, shape in self.waiting(count):
                 drawn = _stacked(shape).to(features.device, features.dtype)
                 parameters.append(nn.Parameter(drawn))
-        if count != self._num_relations:
+        self.relations(pattern)
+
+    @final
+    def relations(self, pattern: Pattern) -> list[RelationPattern]:
+        """The entries of each relation, if they are those that weights were made for.
+
+        Raises:
+            InvalidInput: There are more or fewer, or weights have not been made yet.
+        """
+        if self._num_relations is None:
+            raise InvalidInput(
+                f"{type(self).__name__} called before its weights were made; expected "
+                "prepare(features, pattern, num_classes) first."
+            )
+        if (count := num_relations(pattern)) != self._num_relations:
             raise InvalidInput(
                 f"a graph with {count} relations given; expected "
                 f"{self._num_relations}, as the network was made for."
             )
+        return by_relation(pattern)
 
     @abstractmethod
     def waiting(self, relations: int) -> list[tuple[nn.ParameterList, tuple[int, ...]]]:
@@ -213,7 +228,7 @@ class RelationalGCN(RelationalBackbone):
     ) -> Tensor:
         if strengths is None:
             strengths = self.initial_strength(pattern)
-        parts = by_relation(pattern)
+        parts = self.relations(pattern)
         loops = (relation_of_entry(pattern) == len(parts)).nonzero().squeeze(-1)
         h: Features = features
         for number, own in enumerate(self.self_weights):
