@@ -27,7 +27,7 @@ from gsebo.graph.graph import Graph
 from gsebo.graph.node_match import find_edges
 from gsebo.model.fitted import FittedModel
 from gsebo.sparse import Pattern, make_features, row_sum
-from gsebo.structure.amortised import NUM_AGREEMENTS, agreement
+from gsebo.structure.agreement import NUM_AGREEMENTS, agreement
 from gsebo.structure.evidence import FeatureWeights, WholeGraphEdges, evidence_of
 
 # Of a share of an edge: from here on it counts as a neighbor.

@@ -57,7 +57,8 @@ class Graph:
             the classes under ``"classes"``, those of the types under ``"node_types"``
             and ``"edge_types"`` (type of the source, name, type of the target), and
             under ``"columns"`` first and end of those columns of ``x`` that belong to
-            each type of nodes, where types have different features.
+            each type of nodes, where types have different features; under ``"target"``
+            the type whose nodes have classes.
 
     >>> graph = Graph(torch.eye(3), torch.tensor([[0, 1], [1, 2]]))
     >>> graph.num_nodes, graph.num_edges, "y" in graph, graph.y
@@ -213,7 +214,20 @@ class Graph:
         triples = tuple((str(a), str(b), str(c)) for a, b, c in relations)
         columns = meta.get("columns")
         blocks = columns and tuple((int(first), int(end)) for first, end in columns)
-        return EntryTypes(node_type, edge_type, names, triples, blocks or None)
+        classified = self._classified(node_type, names)
+        return EntryTypes(
+            node_type, edge_type, names, triples, blocks or None, classified
+        )
+
+    def _classified(self, node_type: Tensor, names: Sequence[str]) -> int | None:
+        """The type that ``meta`` says has classes, or else the only one that has."""
+        target = self.meta.get("target") if isinstance(self.meta, dict) else None
+        if target is not None:
+            return names.index(target) if target in names else None
+        if self.y is None or len(self.y) != len(node_type):
+            return None
+        found = torch.unique(node_type[(self.y >= 0).cpu()]).tolist()
+        return found[0] if len(found) == 1 else None
 
     def without_types(self) -> Graph:
         """The same nodes and edges, all of one type and one relation."""

@@ -155,8 +155,7 @@ class FittedModel:
         else:
             x = self.preparation.features(data)
         (fitted, strengths), members = self.held, self.members
-        graph, device = canonicalise(data), strengths.device
-        require_same_types(fitted, graph)
+        graph, device = of_same_types(canonicalise(data), fitted), strengths.device
         loops = self.backbone.self_loops
         topology = Topology.of(graph, self_loops=loops, device=device)
         features = make_features(x, strengths.dtype, device)
@@ -481,11 +480,18 @@ class FittedModel:
         )
 
 
-def require_same_types(fitted: CanonicalGraph, graph: CanonicalGraph) -> None:
-    """Raise unless two graphs have the same types of nodes and the same relations."""
+def of_same_types(graph: CanonicalGraph, fitted: CanonicalGraph) -> CanonicalGraph:
+    """A graph whose nodes of the same type as in that of a fit have classes.
+
+    Raises:
+        InvalidInput: The types of nodes or the relations are others than there.
+    """
     then, now = (each.types and each.types.names for each in (fitted, graph))
     if then == now:
-        return
+        if graph.types is None or fitted.types is None:
+            return graph
+        types = replace(graph.types, classified=fitted.types.classified)
+        return replace(graph, types=types)
     said = [
         "one type of nodes and one relation"
         if names is None

@@ -63,6 +63,12 @@ class FittedModule(nn.Module):
     def __init__(self, model: FittedModel) -> None:
         super().__init__()
         graph, strengths = model.held
+        if graph.types is not None:
+            raise InvalidInput(
+                f"the model is of a graph with {graph.types.num_relations} relations, "
+                "and a module is called with one edge_index; expected one of a graph "
+                "with one type of nodes and one relation."
+            )
         if model.members:
             raise InvalidInput(
                 f"the model predicts with {len(model.members)} network(s) on graphs of "

@@ -137,6 +137,7 @@ class GraphFacts(Record, frozen=True, kw_only=True, omit_defaults=True):
     node_types: tuple[Text, ...] = ()
     edge_types: tuple[tuple[Text, Text, Text], ...] = ()
     columns: tuple[tuple[Size, Size], ...] = ()
+    classified: Size | None = None  # Number of the type whose nodes have classes.
 
     @classmethod
     def of(cls, graph: CanonicalGraph, nodes: NodeKeys) -> tuple["GraphFacts", Tensors]:
@@ -166,6 +167,7 @@ class GraphFacts(Record, frozen=True, kw_only=True, omit_defaults=True):
             node_types=() if types is None else types.node_types,
             edge_types=() if types is None else types.edge_types,
             columns=() if types is None else types.columns or (),
+            classified=None if types is None else types.classified,
         )
         return facts, tensors
 
@@ -203,19 +205,37 @@ class GraphFacts(Record, frozen=True, kw_only=True, omit_defaults=True):
                 "two nodes have one node_id; expected another one for each"
             )
         weight = found.get("edge_weight")
-        types = self._types(found) if relations else None
+        types = self._types(found, parts) if relations else None
         graph = CanonicalGraph(nodes, ends, found["entry_of_edge"], weight, types=types)
         known = names if texts is None else texts
         return graph, NodeKeys(nodes, found.get("node_hash"), known)
 
-    def _types(self, found: Tensors) -> EntryTypes:
-        columns = self.columns or None
+    def _types(self, found: Tensors, parts: Parts) -> EntryTypes:
+        """Types of nodes and edges, if what is said of them fits."""
+        names, relations = self.node_types, self.edge_types
+        if len(set(names)) < len(names) or len(set(relations)) < len(relations):
+            raise parts.misfit("two of its types or relations have one name")
+        if any(end not in names for each in relations for end in each[::2]):
+            raise parts.misfit("a relation joins a type that it does not have")
+        if self.classified is not None and self.classified >= len(names):
+            raise parts.misfit("its type that has classes is none of its types")
+        if self.columns and (
+            len(self.columns) != len(names) or any(a >= b for a, b in self.columns)
+        ):
+            raise parts.misfit("its columns are not those of each type")
+        node_type, edge_type = found["node_type"], found["edge_type"]
+        ends = [[names.index(end) for end in each[::2]] for each in relations]
+        if not torch.equal(
+            torch.tensor(ends)[edge_type].T, node_type[found["edge_index"]]
+        ):
+            raise parts.misfit("an edge joins other types than its relation does")
         return EntryTypes(
-            found["node_type"],
-            found["edge_type"],
-            self.node_types,
-            self.edge_types,
-            columns,
+            node_type,
+            edge_type,
+            names,
+            relations,
+            self.columns or None,
+            self.classified,
         )
 
 

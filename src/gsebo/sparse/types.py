@@ -26,6 +26,7 @@ class EntryTypes:
         edge_types: Names of the relations.
         columns: Which columns of the features belong to each type, where each has its
             own: first and end. ``None``: all types share all columns.
+        classified: The type whose nodes have classes, if it is known.
     """
 
     node_type: Tensor
@@ -33,6 +34,7 @@ class EntryTypes:
     node_types: tuple[str, ...]
     edge_types: tuple[Relation, ...]
     columns: tuple[tuple[int, int], ...] | None = None
+    classified: int | None = None
 
     @property
     def num_relations(self) -> int:
