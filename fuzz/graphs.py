@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import struct
 import warnings
 import zipfile
@@ -13,9 +14,9 @@ import pyarrow
 import pyarrow.parquet
 import torch
 from hypothesis import strategies as st
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
-from fuzz.damage import FLAT, JUNK, NUMBERS, array_damage, bytes_damage
+from fuzz.damage import FLAT, JUNK, NUMBERS, array_damage, bytes_damage, tree_damage
 from fuzz.folders import FolderContent
 from fuzz.target import Draw, Target, require
 from gsebo import GSEBO, Vanilla, generate_graph, load_data
@@ -30,7 +31,9 @@ from gsebo.data import (
 from gsebo.data.formats.convert import TableOptions, convert_tables
 from gsebo.data.formats.folder import with_log_degree, write_folder
 from gsebo.data.formats.node_table import NodeColumns
+from gsebo.data.formats.typed_tables import load_typed_tables
 from gsebo.errors import InvalidInput
+from gsebo.graph import Graph, as_graph
 
 
 def _graph() -> Data:
@@ -112,6 +115,14 @@ class NpzContent(Target):
             edges = arrays["edge_index"].shape[1]
             arrays["edge_weight"] = np.linspace(0, 2, edges)
             arrays["edge_attr"] = np.ones((edges, 2), np.float32)
+        typed = dict(self._graphs[0])
+        ends = typed["edge_index"] % 2
+        typed["node_type"] = np.arange(30) % 2
+        typed["edge_type"] = 2 * ends[0] + ends[1]
+        typed["metapath:aba"] = np.ones((30, 2), np.float32)
+        typed["meta"] = np.array(json.dumps(_TYPED_META))
+        typed["x"] = np.where(np.arange(4) // 2 == np.arange(30)[:, None] % 2, 1.0, 0)
+        self._graphs.append(typed)
 
     def draw(self, draw: Draw) -> Any:
         """Draw arrays, of which some are spoilt."""
@@ -120,7 +131,10 @@ class NpzContent(Target):
         for _ in range(draw(st.integers(1, 2))):
             name = draw(st.sampled_from(sorted(arrays)))
             how = draw(st.sampled_from(["spoil", "spoil", "out", "other", "header"]))
-            if how == "spoil":
+            if how == "spoil" and arrays[name].dtype.kind == "U":
+                told = tree_damage(draw, json.loads(str(arrays[name])))
+                arrays[name] = np.array(json.dumps(told))
+            elif how == "spoil":
                 arrays[name] = array_damage(draw, arrays[name])
             elif how == "out" and len(arrays) > 1:
                 del arrays[name]
@@ -153,6 +167,11 @@ class NpzContent(Target):
         Vanilla(max_epochs=1, hidden_channels=3, random_state=0).fit(data)
 
 
+_TYPED_META = {
+    "node_types": ["a", "b"],
+    "edge_types": [[one, "to", other] for one in "ab" for other in "ab"],
+    "columns": [[0, 2], [2, 4]],
+}
 _SHAPES = st.lists(NUMBERS, max_size=3).map(tuple)
 _HEADERS = st.one_of(
     st.binary(max_size=80),
@@ -297,6 +316,73 @@ class TablesInMemory(Target):
         require(load_npz(place / "g.npz").ids.tolist() == data.ids.tolist(), "its ids")
 
 
+@final
+class TypedTables(Target):
+    """A folder with a table for each type of nodes and each relation."""
+
+    name, share = "typed-tables", 3
+
+    def draw(self, draw: Draw) -> Any:
+        """Draw tables by the names of their files, and how to read them."""
+        files = dict(_TYPED_FILES)
+        for _ in range(draw(st.sampled_from([0, 1, 1, 2]))):
+            name = draw(st.sampled_from(sorted(files)))
+            how = draw(st.sampled_from(["bytes", "bytes", "table", "name", "out"]))
+            content = files.pop(name)
+            if how == "bytes":
+                files[name] = bytes_damage(draw, content)
+            elif how == "name":
+                files[f"{draw(st.sampled_from(_NAMES_OF_TABLES))}.csv"] = content
+            elif how == "table":
+                heads = content.splitlines()[0].decode().split(",")
+                kind, drawn = _drawn_table(draw, heads, _CELLS, 13)
+                files[f"{name.removesuffix('.csv')}.{kind}"] = drawn
+        options = {"directed": draw(st.booleans())}
+        if not draw(st.integers(0, 3)):
+            chosen = draw(st.sampled_from(["id", "label", "weight"]))
+            options[chosen] = draw(st.sampled_from(["id", "f0", "weight", "x"]))
+        return files, options
+
+    def write(self, case: Any, place: Path) -> None:
+        """Write the files."""
+        for name, content in case[0].items():
+            (place / name).write_bytes(content)
+
+    def read(self, case: Any, place: Path) -> None:
+        """Read the graph, check what it has to be, and hand it on to PyG and back."""
+        # Without any file that is called so it is no folder of tables.
+        data = load_typed_tables(place, **case[1])
+        validate(data, labels_needed=False, features_needed=False)
+        _require_types(data)
+        pairs = torch.vstack([data.edge_index, data.edge_type])
+        require(bool((pairs[0] != pairs[1]).all()), "no self-loops")
+        require(torch.unique(pairs, dim=1).shape == pairs.shape, "each edge once")
+        if "x" in data:
+            back = as_graph(data.to_pyg())
+            require(content_digest(back) == content_digest(data), "the same in PyG")
+
+
+_TYPED_FILES = {
+    "nodes.a.csv": b"id,label,split,f0\n0,x,train,1\n1,y,train,2\n2,x,val,3\n3,y,,4\n",
+    "nodes.b.csv": b"id,f0,f1\n0,1,2\n1,3,4\nc 2,5,0\n",
+    "edges.a.r.b.csv": b"source,target,weight\n0,1,1\n1,c 2,2\n3,0,1\n2,1,1\n",
+    "edges.b.s.b.csv": b"source,target\n0,1\n1,c 2\n",
+    "edges.b.t.c.csv": b"source,target\n0,8\n1,9\n",
+}
+_NAMES_OF_TABLES = ("edges.a.r", "edges", "nodes", "nodes.", "nodes.a.b", "edges...")
+_NAMES_OF_TABLES += ("edges.b.rev_r.a", "edges.a.r.c", "nodes.c", "nodes.\x1b[2J")
+
+
+def _require_types(data: Graph) -> None:
+    """Raise unless each edge joins nodes of the types that its relation says."""
+    types = data.one_or_more_types()
+    ends = types.node_type[data.edge_index]
+    for number, (one, _, other) in enumerate(types.edge_types):
+        chosen = ends[:, types.edge_type == number]
+        expected = [[types.node_types.index(one)], [types.node_types.index(other)]]
+        require(bool((chosen == torch.tensor(expected)).all()), "ends of a relation")
+
+
 def _drawn_table(draw: Draw, heads: list[str], cells: Any, most: int) -> Any:
     """Draw (format, heads, rows, damage)."""
     kind = draw(st.sampled_from(["csv", "csv", "csv", "parquet"]))
@@ -370,7 +456,14 @@ def _write_table(table: Any, path: Path) -> None:
 _FIELDS = ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask", "num_nodes")
 _OF_EDGES = ("edge_weight", "edge_attr")
 _CALLS = ("validate", "fit", "gsebo", "digest", "noise", "split", "save", "folder")
-_NOISES = ("labels:20", "random:5", "removed:20", "features:30", "inter_class:4")
+_NOISES = (
+    "false_typed:20",
+    "labels:20",
+    "random:5",
+    "removed:20",
+    "features:30",
+    "inter_class:4",
+)
 _SPLITS = ("random:20/30/50", "ratio:50/25/25", "planetoid:2/5/5", "halves", "unseen")
 _FORMS = ("meta", "sparse", "csr", "nested", "conj", "expand", "numpy", "list", "grad")
 
@@ -414,13 +507,84 @@ class Objects(Target):
         _handed(data, call, detail, place)
 
 
+_TYPED_KEYS = {
+    "a": ("x", "y", "train_mask", "val_mask", "num_nodes", "node_id", "metapath:m"),
+    "b": ("x", "y", "train_mask", "num_nodes", "node_id", "metapath:m"),
+    ("a", "to", "b"): ("edge_index", *_OF_EDGES),
+    ("b", "is", "b"): ("edge_index", *_OF_EDGES),
+}
+
+
+def _hetero() -> HeteroData:
+    """Two types and two relations that have all that is known of such."""
+    data, place = HeteroData(), torch.arange(12)
+    for name in ("a", "b"):
+        data[name].x = torch.linspace(0, 1, 24).reshape(12, 2)
+        data[name].node_id = place + 20 * (name == "b")
+        data[name]["metapath:m"] = torch.ones(12, 3)
+        data[name].num_nodes = 12
+    data["a"].y = place % 2
+    data["a"].train_mask, data["a"].val_mask = place < 6, place >= 6
+    for relation in (("a", "to", "b"), ("b", "is", "b")):
+        data[relation].edge_index = torch.stack([place, (5 * place + 1) % 12])
+        data[relation].edge_weight = torch.ones(12)
+        data[relation].edge_attr = torch.ones(12, 2)
+    return data
+
+
+@final
+class HeteroObjects(Target):
+    """Objects of PyG with several types, with fields of any type, shape and kind."""
+
+    name, share = "hetero", 3
+    may_leave = frozenset({"g.npz"})
+
+    def draw(self, draw: Draw) -> Any:
+        """Draw a field of a type or relation, and what it becomes."""
+        changes = {}
+        for _ in range(draw(st.sampled_from([1, 1, 2]))):
+            store = draw(st.sampled_from(list(_TYPED_KEYS)))
+            key = draw(st.sampled_from(_TYPED_KEYS[store]))
+            value = _hetero()[store].get(key, torch.arange(12))
+            how = draw(st.sampled_from(["array", "array", "form", "junk", "out"]))
+            if how == "array" and isinstance(value, torch.Tensor):
+                found = how, array_damage(draw, value.numpy())
+            elif how == "form":
+                found = how, draw(st.sampled_from(_FORMS))
+            elif how == "out":
+                found = how, None
+            else:
+                found = "junk", draw(JUNK)
+            changes[store, key] = found
+        return changes, draw(st.sampled_from(_CALLS)), draw(st.sampled_from(_NOISES))
+
+    def read(self, case: Any, place: Path) -> None:
+        """Hand the graph to who was drawn, and look at what it is taken for."""
+        changes, call, detail = case
+        data = _hetero()
+        for (store, key), (how, value) in changes.items():
+            given = data[store].get(key, torch.arange(12))
+            try:
+                data[store][key] = _changed(given, how, value)
+            except (LookupError, RuntimeError, TypeError, ValueError):
+                return  # Neither torch nor PyG makes such a thing.
+        graph = as_graph(data)
+        validate(graph, labels_needed=False)
+        _require_types(graph)
+        detail = detail if call == "noise" else "random:40/30/30"
+        _handed(data, call, detail, place)
+
+
 def _as_object(data: Data, key: str, how: str, value: Any) -> Any:
+    count = _graph().num_edges if key in _OF_EDGES else 30
+    return _changed(data[key] if key in data else torch.arange(count), how, value)
+
+
+def _changed(given: Any, how: str, value: Any) -> Any:
     if how == "array":
         return torch.from_numpy(np.ascontiguousarray(value))
     if how != "form":
         return value
-    count = data.num_edges if key in _OF_EDGES else 30
-    given = data[key] if key in data else torch.arange(count)
     given = torch.as_tensor(given)
     made = {
         "meta": lambda: given.to("meta"),

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 # All that is read of files, in Python and on the command line.
 TARGETS = {"flips", "folders", "models", "checkpoints", "npz", "tables", "objects"}
 TARGETS |= {"recipes", "results", "stores", "parameters", "names", "commands"}
+TARGETS |= {"typed-tables", "hetero"}
 
 # What the report says of what each does that must not happen.
 PLANTED = {

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from gsebo.methods import AdaEdge as AdaEdge
     from gsebo.methods import Amortised as Amortised
     from gsebo.methods import Auto as Auto
+    from gsebo.methods import DenNE as DenNE
     from gsebo.methods import DropEdge as DropEdge
     from gsebo.methods import Frozen as Frozen
     from gsebo.methods import GAugM as GAugM

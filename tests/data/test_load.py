@@ -124,10 +124,30 @@ def test_no_download_unless_allowed() -> None:
         load("pubmed", download=False)
 
 
-@pytest.mark.parametrize("name", [n for n in DATASETS if n not in DOWNLOADED])
-@pytest.mark.parametrize(
+ASK = pytest.mark.parametrize(
     "ask", [load, download_dataset, lambda name: load(name, download=False)]
 )
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, i in DATASETS.items() if i.reader not in (None, NPZ)]
+)
+@ASK
+def test_a_published_file_says_where_it_belongs(
+    name: str, ask: Callable[[str], object], own_cache: Path
+) -> None:
+    stem = DATASETS[name].stem
+    expected = (
+        rf"^{name} cannot be downloaded .*{stem}\.npz.*GSEBO_DATA.*{own_cache}\.$"
+    )
+    with pytest.raises(InvalidInput, match=expected):
+        ask(name)
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, i in DATASETS.items() if n not in DOWNLOADED and not i.reader]
+)
+@ASK
 def test_a_dataset_without_download_says_where_it_belongs(
     name: str, ask: Callable[[str], object], own_cache: Path, graph: Data
 ) -> None:

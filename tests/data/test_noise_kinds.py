@@ -22,6 +22,7 @@ KEYS = ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask")
 CHANGED = {
     "inter_class": "edge_index",
     "random": "edge_index",
+    "false_typed": "edge_index",
     "removed": "edge_index",
     "features": "x",
     "labels": "y",

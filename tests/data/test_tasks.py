@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import RandomLinkSplit
 
 import gsebo
@@ -33,13 +33,6 @@ def of_a_batch_of_graphs(graph: Data) -> Data:
     return Batch.from_data_list(parts)
 
 
-def hetero(graph: Data) -> Any:
-    found = HeteroData()
-    found["paper"].x = graph.x
-    found["paper", "cites", "paper"].edge_index = graph.edge_index
-    return found
-
-
 TASKS: dict[str, tuple[Callable[[Data], Any], str]] = {
     "regression": (lambda g: with_fields(g, y=g.y.float()), "targets of a regression"),
     "multi-label": (
@@ -53,7 +46,6 @@ TASKS: dict[str, tuple[Callable[[Data], Any], str]] = {
     "links": (of_links, "one part of a RandomLinkSplit"),
     "graph": (of_graphs, "labels of whole graphs"),
     "graphs": (of_a_batch_of_graphs, "labels of whole graphs"),
-    "hetero": (hetero, "a HeteroData given"),
 }
 
 

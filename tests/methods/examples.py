@@ -74,6 +74,7 @@ QUICK_OF: dict[str, dict[str, Any]] = {
     "magna": {"backbone_options": {"heads": 2, "hops": 2}},
     "lds": {"max_inner_steps": 6, "max_episodes": 2, "test_samples": 2},
     "gen": {"max_rounds": 3, "num_neighbors": 3},
+    "denne": {"rounds": 5, "num_negative_samples": 3},
     "stable": {
         "pretrain_epochs": 3,
         "num_neighbors": 3,
@@ -117,6 +118,7 @@ _CALM: dict[str, dict[str, Any] | None] = {
     "rgcn": None,  # It draws what its last layer gives for every node.
     # Without outer steps every edge stays certain; and halves are drawn by number.
     "lds": {"outer_lr": 0.0, "stop_on": "val"},
+    "denne": None,  # Pairs and the start are drawn by the numbers of nodes.
     # Which features a node is told from is drawn by the numbers of nodes.
     "stable": {"pretrain_epochs": 0},
 }

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gsebo.methods.baselines.gaug_m import GAugM
+from gsebo.methods.baselines.gaug.gaug_m import GAugM
 from gsebo.methods.baselines.pairs import linked_pairs, nodes_of
 from gsebo.methods.controls import Vanilla
 from gsebo.methods.fitting import PreparedGraph

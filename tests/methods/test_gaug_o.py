@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 from gsebo import InvalidInput
 from gsebo.graph import Propagation
 from gsebo.methods.baselines import pairs as dense_memory
-from gsebo.methods.baselines.gaug_o import GAugO, GAugOProblem, warm
+from gsebo.methods.baselines.gaug.gaug_o import GAugO, GAugOProblem, warm
 from gsebo.methods.controls import Vanilla
 from gsebo.methods.fitting import NetworkChoices, PreparedGraph, make_task
 from gsebo.sparse import CompletePattern, Noise

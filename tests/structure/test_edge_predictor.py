@@ -7,7 +7,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from gsebo.graph import Propagation, Topology
 from gsebo.graph.topology import CanonicalGraph
-from gsebo.methods.baselines.gaug_o import (
+from gsebo.methods.baselines.gaug.gaug_o import (
     EdgePredictor,
     edge_probabilities,
     reconstruction_loss,

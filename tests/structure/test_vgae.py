@@ -13,7 +13,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, elu
 
 from gsebo.graph import Propagation, Topology
 from gsebo.graph.topology import CanonicalGraph
-from gsebo.methods.baselines.gaug_m import (
+from gsebo.methods.baselines.gaug.gaug_m import (
     Embedding,
     GraphEncoder,
     auto_encoder_loss,

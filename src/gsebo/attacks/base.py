@@ -24,6 +24,7 @@ from gsebo.attacks.linear import LinearGCN
 from gsebo.attacks.perturbation import Perturbation, undirected_pairs
 from gsebo.attacks.registry import NODE_SETS
 from gsebo.attacks.victim import Victim, victim_of
+from gsebo.data.relations import refuse_types
 from gsebo.data.seeding import seeded_generator
 from gsebo.data.validate import sized, validate
 from gsebo.errors import InvalidInput
@@ -219,6 +220,12 @@ class Attack(ABC):
     ) -> tuple[Scene, Tensor]:
         graph = as_graph(graph)
         validate(graph, labels_needed=False, features_needed=False)
+        refuse_types(
+            graph,
+            "the graph",
+            "attacks know one of each",
+            "graph.without_types(), or the noise false_typed:PERCENT",
+        )
         graph = sized(graph)
         # Before anything is fitted, so that a wrong seed or node is told at once.
         seeded_generator(random_state)

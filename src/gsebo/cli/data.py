@@ -181,6 +181,7 @@ def convert(
     from gsebo.data.formats.convert import TableOptions, convert_tables
     from gsebo.data.formats.folder import write_folder
     from gsebo.data.formats.node_table import NodeColumns
+    from gsebo.data.relations import refuse_types
 
     messages.quiet = quiet
     options = TableOptions(
@@ -198,6 +199,12 @@ def convert(
         if edges is None:
             whole = tables.load_graph(
                 str(graph), data_dir=data_dir, normalize=normalize
+            )
+            refuse_types(
+                whole,
+                escaped(str(graph), longest=200),
+                "a graph folder holds one of each",
+                "a graph without them; every other command takes this one as it is",
             )
             whole = _with_masks(whole, split, seed)
             name = whole.meta["name"]

@@ -45,14 +45,15 @@ class EdgeFile(NamedTuple):
     def write(self, tables: Tables, ids: Array | None, names: NodeNames | None) -> None:
         """Write every edge, in the user's order, with nodes called by their ids.
 
-        GraphML holds one edge for each direction, with nodes and their classes; the
-        others a row for each edge, and for each layer where layers have strengths of
-        their own.
+        GraphML holds one edge for each direction and relation, with nodes and their
+        classes; the others a row for each edge, and for each layer where layers have
+        strengths of their own.
         """
+        relations = None if names is None else names.relations
         if self.path.suffix == ".csv":
-            write_atomically(self.path, _csv(_pieces(tables, ids)))
+            write_atomically(self.path, _csv(_pieces(tables, ids, relations)))
         elif self.path.suffix == ".parquet":
-            write_columns(self.path, _pieces(tables, ids))
+            write_columns(self.path, _pieces(tables, ids, relations))
         else:
             write_atomically(self.path, _graphml(tables, names))
 
@@ -98,28 +99,34 @@ def _records(table: "DataFrame") -> Iterator[dict[str, Any]]:
         }
 
 
-def _pieces(tables: Tables, ids: Array | None) -> Iterator[dict[str, Array]]:
+def _pieces(
+    tables: Tables, ids: Array | None, relations: Array | None
+) -> Iterator[dict[str, Array]]:
     """Named columns of some rows at a time, of one layer after another."""
     layers, number = 1, 0
     while number < layers:
         for table in tables():
             layers = max(table.by_layer.shape[1], 1)
-            yield _columns(table, number, ids)
+            yield _columns(table, number, ids, relations)
         number += 1
 
 
-def _columns(table: EdgeTable, number: int, ids: Array | None) -> dict[str, Array]:
+def _columns(
+    table: EdgeTable, number: int, ids: Array | None, relations: Array | None
+) -> dict[str, Array]:
     ends = [table.source, table.target]
     if ids is not None:
         ends = [ids[end] for end in ends]
-    layer: dict[str, Array] = {}
+    more: dict[str, Array] = {}
+    if relations is not None:
+        more["relation"] = relations[table.relation].astype(np.str_)
     if table.by_layer.shape[1]:
-        layer["layer"] = np.full(len(table.start), number)
+        more["layer"] = np.full(len(table.start), number)
         table = table.of_layer(number)
     return {
         "source": ends[0],
         "target": ends[1],
-        **layer,
+        **more,
         "start": table.start,
         "strength": table.strength,
         "ratio": table.ratio,
@@ -156,11 +163,13 @@ def _graphml(tables: Tables, names: NodeNames | None) -> bytes:
 def _as_networkx(tables: Tables, names: NodeNames) -> "DiGraph":
     import networkx
 
-    graph = networkx.DiGraph()
+    relations = names.relations
+    graph = networkx.DiGraph() if relations is None else networkx.MultiDiGraph()
     ids = [_xml(each) for each in names.ids.tolist()]
     for one, label, known in zip(ids, names.classes, names.known, strict=True):
-        kind = _xml(label) if isinstance(label, str) else int(label)
-        graph.add_node(one, **{"class": kind, "class_known": bool(known)})
+        kind = _xml(label) if label is None or isinstance(label, str) else int(label)
+        said = {} if kind is None else {"class": kind}
+        graph.add_node(one, **said, class_known=bool(known))
     for table in tables():
         columns = {
             name: column.tolist()
@@ -173,6 +182,8 @@ def _as_networkx(tables: Tables, names: NodeNames) -> "DiGraph":
             found = {name: column[row] for name, column in columns.items()}
             # What is not a number is left out.
             said = {name: each for name, each in found.items() if each == each}
+            if relations is not None:
+                said["relation"] = _xml(relations[table.relation[row]])
             graph.add_edge(ids[source], ids[target], **said)
     return graph
 

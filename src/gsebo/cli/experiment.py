@@ -99,14 +99,20 @@ class Experiment:
         self.methods = list(dict.fromkeys(names))
         # Wrong values are told before a graph is loaded.
         self._parameters = options.parameters(self.methods)
-        for name, parameters in self._parameters.items():
-            given = {"random_state": options.seed, **parameters}
-            METHODS[name].make(**given).check_parameters()
+        estimators = [
+            METHODS[name].make(**{"random_state": options.seed, **parameters})
+            for name, parameters in self._parameters.items()
+        ]
+        for estimator in estimators:
+            estimator.check_parameters()
         dataset = options.dataset
         # Before split and noise.
         self._loaded = options.load_graph(
             dataset, data_dir=options.data_dir, normalize=options.normalize
         )
+        for estimator in estimators:
+            # Before the first of several is fitted.
+            estimator.require_readable(self._loaded)
         registered = normalise(dataset) in {**DATASETS, **GENERATED}
         self._is_file = is_graph_path(dataset) or not registered
         self.name = dataset if self._is_file else normalise(dataset)

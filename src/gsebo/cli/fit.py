@@ -41,7 +41,8 @@ class FitOptions(GraphOptions):
         Argument(
             metavar="DATASET",
             help="A registered name ([bold]gsebo list datasets[/bold]), an edge list "
-            "(CSV, TSV or Parquet), an .npz file or a graph folder ([bold]gsebo data "
+            "(CSV, TSV or Parquet), an .npz file, a folder with a table for each type "
+            "of nodes and each relation, or a graph folder ([bold]gsebo data "
             "convert[/bold]).",
         ),
     ]

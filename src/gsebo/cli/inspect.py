@@ -112,8 +112,6 @@ def inspect(
         _print_edges(_TITLES[used], rows)
     if used != sort:
         print(f"They are sorted by ratio: this model has nothing to tell {sort} by.")
-    if edges.has_types:
-        return
     name = facts.dataset or "GRAPH"
     print_text(f"To find out which edges are wrong: gsebo suspects {name}")
 
@@ -166,11 +164,6 @@ class ModelEdges(NamedTuple):
         )
 
     @property
-    def has_types(self) -> bool:
-        """Whether there are several types of nodes or relations."""
-        return self.fitted is not None and self.fitted.model_.held[0].types is not None
-
-    @property
     def names(self) -> NodeNames | None:
         """What nodes and their classes are called, where those are at hand."""
         return None if self.fitted is None else NodeNames.of(self.fitted)
@@ -202,9 +195,13 @@ class ModelEdges(NamedTuple):
         ends = table.source, table.target
         classes = _classes(self.labels, torch.from_numpy(np.stack(ends))).numpy()
         names, ids, known = self.names, self.ids, classes >= 0
+        relation: dict[str, Array] = {}
+        if names is not None and names.relations is not None:
+            relation["relation"] = names.relations[table.relation]
         columns: dict[str, Array] = {
             "source": table.source if ids is None else ids[table.source],
             "target": table.target if ids is None else ids[table.target],
+            **relation,
             "source_class": classes[0] if names is None else names.classes[ends[0]],
             "target_class": classes[1] if names is None else names.classes[ends[1]],
             "source_known": known[0],
@@ -410,16 +407,18 @@ def _print_layer(layer: dict[str, Any]) -> None:
 
 def _print_edges(title: str, rows: list[dict[str, Any]]) -> None:
     weighed = any(row["weight"] is not None for row in rows)
+    typed = ["relation"] if "relation" in rows[0] else []
     print_table(
         title,
         (
-            *(">source", ">target", "classes", ">agreement"),
+            *(">source", ">target", *typed, "classes", ">agreement"),
             *(">weight" if weighed else ">ratio", ">start", ">strength"),
         ),
         (
             (
                 row["source"],
                 row["target"],
+                *(row[name] for name in typed),
                 f"{_class(row, 'source')} - {_class(row, 'target')}",
                 _rounded(row["agreement"], 3),
                 _rounded(row["weight" if weighed else "ratio"], 3),

@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from typer import Argument, Option
 
 from gsebo.cli.folders import Outputs, inferred
@@ -21,11 +23,11 @@ from gsebo.cli.options import (
 )
 from gsebo.cli.output import csv_field, messages, print_json, print_table
 from gsebo.data.formats.folder import GraphFolder
-from gsebo.data.relations import classified_nodes
 from gsebo.errors import InvalidInput
 from gsebo.experiments.fit import accuracy, require_metric, scores
 from gsebo.files import write_atomically
-from gsebo.methods import load_model
+from gsebo.graph.graph import Graph
+from gsebo.methods import GraphClassifier, load_model
 from gsebo.methods.saving import read_facts
 from gsebo.metrics import METRICS
 from gsebo.names import own_name
@@ -38,8 +40,9 @@ def predict(
         str | None,
         Argument(
             metavar="GRAPH",
-            help="A name, an edge list (CSV, TSV or Parquet), an .npz file or a "
-            "graph folder; by default the graph the model was fitted on.",
+            help="A name, an edge list (CSV, TSV or Parquet), an .npz file, a folder "
+            "of tables or a graph folder; by default the graph the model was fitted "
+            "on.",
         ),
     ] = None,
     out: Annotated[
@@ -94,8 +97,7 @@ def predict(
         every = fitted.predict_proba(data)
         probability, predicted = every.max(dim=-1)
         new_nodes, new_edges = fitted.model_.new_in(data)
-        # Of several types of nodes one has classes.
-        shown_nodes = classified_nodes(data).numpy()
+        shown_nodes = _classified(fitted, data)
         told = predicted.numpy()[shown_nodes]
         each = {
             "node": data.ids[shown_nodes].tolist(),
@@ -124,6 +126,15 @@ def predict(
         print_json({**result, **each})
         return
     _print(result)
+
+
+def _classified(fitted: GraphClassifier, data: Graph) -> NDArray[np.int64]:
+    """Numbers of the nodes that are told of: of several types one has classes."""
+    known, types = fitted.model_.held[0].types, data.types
+    chosen = torch.ones(int(data.num_nodes), dtype=torch.bool)
+    if known is not None and types is not None and known.classified is not None:
+        chosen = types.node_type == known.classified
+    return chosen.nonzero()[:, 0].numpy()
 
 
 def _write(path: Path, columns: dict[str, list[Any]]) -> None:

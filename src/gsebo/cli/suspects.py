@@ -17,7 +17,7 @@ from gsebo.cli.options import (
 )
 from gsebo.cli.output import messages, print_json, print_table, print_text
 from gsebo.data.datasets.registry import require_known_graph
-from gsebo.errors import InvalidInput, escaped
+from gsebo.errors import InvalidInput
 from gsebo.files import check_writable
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ def suspects(
         str,
         Argument(
             metavar="GRAPH",
-            help="A name, an edge list (CSV, TSV or Parquet), an .npz file or a "
-            "graph folder.",
+            help="A name, an edge list (CSV, TSV or Parquet), an .npz file, a folder "
+            "of tables or a graph folder.",
         ),
     ],
     first: Annotated[int, Option(min=1, help="Rows to print.")] = 20,
@@ -90,7 +90,6 @@ def suspects(
     _check_files(export, page, clean, force)
     # Only now what needs torch: until here a slip is told at once.
     from gsebo.cli.output import progress_bar
-    from gsebo.data.relations import refuse_types
     from gsebo.suspects.detector import SuspiciousEdges
     from gsebo.suspects.missing import missing_edges
 
@@ -98,12 +97,6 @@ def suspects(
         rounds=rounds, use_labels=labels, device=device, random_state=seed
     )
     data = tables.load_graph(graph, data_dir=data_dir, normalize=normalize)
-    refuse_types(
-        data,
-        escaped(graph, longest=200),
-        "false edges are planted and told from others in graphs with one of each",
-        "a graph without them",
-    )
     data = _split(data, split, seed)
     absent = None
     if missing:

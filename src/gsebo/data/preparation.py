@@ -32,6 +32,7 @@ class Preparation(ABC):
     """
 
     name: ClassVar[str]
+    keeps_columns: ClassVar[bool] = True
 
     @classmethod
     @abstractmethod
@@ -57,11 +58,10 @@ class Preparation(ABC):
         """Return a shallow copy of a graph with the prepared features."""
         prepared = copy.copy(data)
         prepared.x = self.features(data)
-        same_columns = prepared.x.shape[1] == data.x.shape[1]
-        if isinstance(data.meta, dict) and "columns" in data.meta and not same_columns:
+        if isinstance(data.meta, dict) and not self.keeps_columns:
             # What belonged to one type of nodes is no longer there.
-            kept = (each for each in data.meta.items() if each[0] != "columns")
-            prepared.meta = dict(kept)
+            gone = ("columns", "without_features")
+            prepared.meta = {k: v for k, v in data.meta.items() if k not in gone}
         return prepared
 
     @final
@@ -149,7 +149,10 @@ class Largest(_OfRows):
 @final
 @dataclass(frozen=True, eq=False)
 class Standard(Preparation):
-    """Each column to variance 1 and, unless most features are zero, to mean 0."""
+    """Each column to variance 1 and, unless most features are zero, to mean 0.
+
+    Of a column that belongs to one type of nodes, those of the type alone count.
+    """
 
     name = "standard"
     mean: Tensor
@@ -158,7 +161,9 @@ class Standard(Preparation):
     @classmethod
     def fit(cls, data: Graph) -> Self:
         x = given_features(data)
-        rows = x.shape[0]
+        own = _sizes_of_columns(data)
+        rows: Tensor | int = x.shape[0] if own is None else own.to(x.device)
+        most = x.numel() if own is None else int(own.sum())
         stored = int(torch.count_nonzero(_stored(x)))
         mean = _column_sums(x) / rows
         # Numbers of float64 keep a column that is nearly constant from breaking it.
@@ -166,7 +171,7 @@ class Standard(Preparation):
         spread = variance.clamp(min=0).sqrt()
         constant = spread <= 1e-6 * mean.abs()
         scale = torch.where(constant, 1.0, spread).to(x.dtype)
-        if stored < _SPARSE_BELOW * x.numel():
+        if stored < _SPARSE_BELOW * most:
             mean = torch.zeros_like(mean)
         return cls(mean.to(x.dtype), scale)
 
@@ -186,10 +191,11 @@ class Standard(Preparation):
     def features(self, data: Graph) -> Tensor:
         x = given_features(data, len(self.scale))
         scale, mean = self.scale.to(x.device, x.dtype), self.mean.to(x.device, x.dtype)
-        if x.layout != torch.sparse_csr:
-            return (x - mean) / scale
-        if bool(mean.any()):
-            return (x.to_dense() - mean) / scale
+        if x.layout != torch.sparse_csr or bool(mean.any()):
+            x = x if x.layout != torch.sparse_csr else x.to_dense()
+            found = (x - mean) / scale
+            own = _own_columns(data)
+            return found if own is None else found.where(own.to(x.device), 0)
         starts, columns = x.crow_indices(), x.col_indices()
         values = x.values() / scale[columns]
         return csr_tensor(starts, columns, values, (x.shape[0], x.shape[1]))
@@ -202,6 +208,8 @@ class _OneHot(Preparation):
     ``bins`` and ``nodes``, where a subclass has them, are numbers of columns: for the
     ranges of degrees, of which the last takes all larger ones too, and for the nodes.
     """
+
+    keeps_columns = False
 
     @classmethod
     @final
@@ -301,6 +309,33 @@ def _has_features(data: Graph) -> bool:
 def _exactly(number: int) -> Form:
     """A tensor that holds one known number."""
     return Form(torch.int64, (), low=number, high=number + 1)
+
+
+def _owner_of_column(data: Graph) -> tuple[Tensor, Tensor] | None:
+    """Type of each node, and type of the nodes that each column belongs to, if any."""
+    types = data.types
+    if types is None or types.columns is None:
+        return None
+    owner = torch.empty(data.num_features, dtype=torch.int64)
+    for number, (first, end) in enumerate(types.columns):
+        owner[first:end] = number
+    return types.node_type, owner
+
+
+def _sizes_of_columns(data: Graph) -> Tensor | None:
+    """How many nodes are of the type of each column; ``None`` where all have all."""
+    known = _owner_of_column(data)
+    if known is None:
+        return None
+    node_type, owner = known
+    sizes = torch.bincount(node_type, minlength=int(owner.max()) + 1)
+    return sizes.clamp(min=1)[owner]
+
+
+def _own_columns(data: Graph) -> Tensor | None:
+    """Which numbers belong to a node by its type; ``None`` where all do."""
+    known = _owner_of_column(data)
+    return None if known is None else known[0].unsqueeze(-1) == known[1]
 
 
 def _stored(x: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,14 +14,11 @@ from torch import Tensor
 from gsebo.errors import InvalidInput, escaped
 from gsebo.graph.features import require_numbers
 from gsebo.graph.graph import Graph, as_graph
+from gsebo.graph.hetero import METAPATH
 from gsebo.sparse.types import EntryTypes, Relation
 
 TYPES = ("node_type", "edge_type")
 """What says of each node and of each edge which type it is of, by number."""
-TYPE_NAMES = ("node_types", "edge_types", "columns", "target")
-"""What ``meta`` says of types."""
-METAPATH = "metapath:"
-"""How the name of what is known of each node by a path of relations begins."""
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -34,20 +32,37 @@ def require_types(data: Graph, num_nodes: int, where: str = "the graph") -> None
         num_nodes: How many nodes it has.
         where: What it is called in a message.
     """
+    if not any(key in data for key in TYPES):
+        # Without types meta may hold anything.
+        return
     names, relations = _stated_names(data, where)
     node_type = _numbers(data, "node_type", num_nodes, len(names), where)
     edge_type = _numbers(data, "edge_type", data.num_edges, len(relations), where)
-    if node_type is not None or edge_type is not None:
-        if node_type is None:
-            node_type = np.zeros(num_nodes, np.int64)
+    for key, held, stated in (
+        ("node_type", node_type, names),
+        ("edge_type", edge_type, relations),
+    ):
+        if held is None and len(stated) > (key == "node_type"):
+            what, each = ("types", "node") if stated is names else ("relations", "edge")
+            raise InvalidInput(
+                f"meta of {where} names {len(stated)} {what}, and it has no {key}: "
+                f"expected a number for each {each}."
+            )
+    if node_type is None:
+        node_type = np.zeros(num_nodes, np.int64)
+    most = int(node_type.max(initial=0)) + 1
+    names = names or [str(number) for number in range(most)]
+    _check_names(data, names, relations, where)
+    if edge_type is not None:
         _check_ends(data, node_type, edge_type, (names, relations), where)
     _check_columns(data, node_type, names, where)
+    _check_edge_columns(data, len(relations), where)
 
 
-def in_words(relation: Sequence[str]) -> str:
+def relation_in_words(relation: Sequence[str]) -> str:
     """A relation as a message shows it.
 
-    >>> in_words(("author", "writes", "paper"))
+    >>> relation_in_words(("author", "writes", "paper"))
     "'author' 'writes' 'paper'"
     """
     return " ".join(repr(escaped(each, longest=40)) for each in relation)
@@ -72,10 +87,9 @@ def refuse_types(data: Graph, what: str, holds: str, instead: str) -> None:
 def classified_nodes(data: Graph) -> Tensor:
     """Numbers of the nodes of the type that has classes; of all, if no type is said."""
     types, nodes = data.types, torch.arange(int(data.num_nodes))
-    target = data.meta.get("target") if types is not None else None
-    if types is None or target not in types.node_types:
+    if types is None or types.classified is None:
         return nodes
-    return nodes[types.node_type == types.node_types.index(target)]
+    return nodes[types.node_type == types.classified]
 
 
 def kept_with_nodes(data: Graph) -> list[str]:
@@ -141,21 +155,32 @@ def _stated_names(data: Graph, where: str) -> tuple[list[str], list[Relation]]:
             "expected for each relation another type of the source, name and type of "
             "the target."
         )
+    return list(names), [(each[0], each[1], each[2]) for each in relations]
+
+
+def _check_names(
+    data: Graph, names: list[str], relations: list[Relation], where: str
+) -> None:
+    """Raise if anything in ``meta`` names a type that there is not."""
+    expected = f"expected one of {escaped(', '.join(names), longest=80)}"
     for each in relations:
         for end in (each[0], each[2]):
-            if names and end not in names:
+            if end not in names:
                 raise InvalidInput(
-                    f"relation {in_words(each)} of {where} joins nodes of the type "
-                    f"{escaped(end, longest=40)!r}: expected one of "
-                    f"{escaped(', '.join(names), longest=80)}."
+                    f"relation {relation_in_words(each)} of {where} joins nodes of the "
+                    f"type {escaped(end, longest=40)!r}: {expected}."
                 )
-    target = meta.get("target")
-    if target is not None and names and target not in names:
+    meta = data.meta if isinstance(data.meta, dict) else {}
+    if (target := meta.get("target")) is not None and target not in names:
         raise InvalidInput(
-            f"target in meta of {where} is {_shown(target)}: "
-            f"expected one of {escaped(', '.join(names), longest=80)}."
+            f"target in meta of {where} is {_shown(target)}: {expected}."
         )
-    return list(names), [(each[0], each[1], each[2]) for each in relations]
+    bare = meta.get("without_features")
+    if bare is not None and not (_are_texts(bare) and set(bare) <= set(names)):
+        raise InvalidInput(
+            f"without_features in meta of {where} is {_shown(bare)}: expected a list "
+            f"of some of {escaped(', '.join(names), longest=80)}."
+        )
 
 
 def _shown(given: object) -> str:
@@ -207,27 +232,18 @@ def _numbers(
 def _check_ends(
     data: Graph,
     node_type: NDArray[np.int64],
-    edge_type: NDArray[np.int64] | None,
+    edge_type: NDArray[np.int64],
     stated: tuple[list[str], list[Relation]],
     where: str,
 ) -> None:
     """Raise if an edge joins other types than its relation says, or than the first."""
     names, relations = stated
-    edges = data.edge_index.detach().cpu().numpy()
-    if edge_type is None:
-        if relations:
-            raise InvalidInput(
-                f"meta of {where} names {len(relations)} relations, and it has no "
-                "edge_type: expected the relation of each edge."
-            )
-        return
-    ends = node_type[edges]
-    count = max(int(node_type.max(initial=0)) + 1, len(names))
-    shown = names or [str(number) for number in range(count)]
+    ends = node_type[data.edge_index.detach().cpu().numpy()]
+    count = len(names)
     joined = ends[0] * count + ends[1]
     if relations:
-        place = {name: number for number, name in enumerate(shown)}
-        wanted = [place.get(a, -1) * count + place.get(b, -1) for a, _, b in relations]
+        place = {name: number for number, name in enumerate(names)}
+        wanted = [place[one] * count + place[other] for one, _, other in relations]
         expected = np.array(wanted, np.int64)[edge_type]
     else:
         _, first, relation = np.unique(
@@ -237,18 +253,18 @@ def _check_ends(
     if (wrong := np.flatnonzero(joined != expected)).size:
         edge, (one, other) = int(wrong[0]), ends[:, wrong[0]].tolist()
         number = int(edge_type[edge])
-        called = in_words(relations[number]) if relations else str(number)
+        called = relation_in_words(relations[number]) if relations else str(number)
         another = "" if relations else ", and others of it join other types"
         raise InvalidInput(
             f"edge {edge} of {where} is of the relation {called} and goes from a node "
-            f"of the type {escaped(shown[one], longest=40)!r} to one of "
-            f"{escaped(shown[other], longest=40)!r}{another}: expected the types of "
+            f"of the type {escaped(names[one], longest=40)!r} to one of "
+            f"{escaped(names[other], longest=40)!r}{another}: expected the types of "
             "the relation."
         )
 
 
 def _check_columns(
-    data: Graph, node_type: NDArray[np.int64] | None, names: list[str], where: str
+    data: Graph, node_type: NDArray[np.int64], names: list[str], where: str
 ) -> None:
     """Raise unless each column of ``x`` belongs to one type, whose nodes alone have it.
 
@@ -259,23 +275,14 @@ def _check_columns(
     if not columns:
         return
     width = data.num_features
-    fits = (
-        isinstance(columns, list | tuple)
-        and node_type is not None
-        and len(columns) == (len(names) or int(node_type.max(initial=0)) + 1)
-        and all(_is_range(each) for each in columns)
-    )
-    ends = sorted(tuple(each) for each in columns) if fits else []
-    last = 0
-    for first, end in ends:
-        fits, last = fits and first == last, end
-    if not fits or last != width:
+    if not _are_ranges(columns, len(names), width) or any(
+        first == end for first, end in columns
+    ):
         raise InvalidInput(
             f"columns in meta of {where} is {_shown(columns)}: "
             f"expected first and end for each type of nodes, {width} columns in all, "
             "each in one of them."
         )
-    assert node_type is not None
     rows, used = _entries(data.x)
     bounds = np.array(columns, np.int64)[node_type[rows]]
     if (wrong := np.flatnonzero((used < bounds[:, 0]) | (used >= bounds[:, 1]))).size:
@@ -286,12 +293,46 @@ def _check_columns(
         )
 
 
+def _check_edge_columns(data: Graph, relations: int, where: str) -> None:
+    """Raise unless each column of ``edge_attr`` belongs to one relation.
+
+    Nothing is said of columns where all relations share them.
+    """
+    meta = data.meta if isinstance(data.meta, dict) else {}
+    columns = meta.get("edge_columns")
+    # A method that makes no use of attributes is not given any.
+    if columns is None or "edge_attr" not in data:
+        return
+    attr = data.edge_attr
+    width = attr.shape[1] if isinstance(attr, Tensor) and attr.dim() == 2 else 0
+    if not _are_ranges(columns, relations, width):
+        raise InvalidInput(
+            f"edge_columns in meta of {where} is {_shown(columns)}: expected first and "
+            f"end for each of {relations} relations that are named, {width} columns of "
+            "edge_attr in all, each in one of them."
+        )
+
+
+def _are_ranges(given: Any, count: int, width: int) -> bool:
+    """Whether these are first and end of so many ranges that share out all columns."""
+    if not isinstance(given, list | tuple) or len(given) != count:
+        return False
+    if not all(_is_range(each) for each in given):
+        return False
+    last = 0
+    for first, end in sorted(tuple(each) for each in given):
+        if first != last:
+            return False
+        last = end
+    return last == width
+
+
 def _is_range(given: object) -> bool:
-    """Whether this is a first column and the end of one or more."""
+    """Whether this is a first column and the end of some, perhaps none."""
     if not isinstance(given, list | tuple) or len(given) != 2:
         return False
     whole = all(isinstance(e, Integral) and not isinstance(e, bool) for e in given)
-    return whole and 0 <= given[0] < given[1]
+    return whole and 0 <= given[0] <= given[1]
 
 
 def _entries(x: Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

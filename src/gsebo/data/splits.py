@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gsebo.data.relations import kept_with_nodes
+from gsebo.data.relations import TYPES, classified_nodes, kept_with_nodes
 from gsebo.data.seeding import seeded_generator
-from gsebo.data.validate import MASKS, sized
+from gsebo.data.validate import MASKS, require_graph, sized
 from gsebo.errors import InvalidInput, escaped
 from gsebo.graph.features import require_numbers, take_rows, whole_numbers
 from gsebo.graph.graph import Graph, GraphLike, as_graph, given_back
@@ -291,7 +291,18 @@ def _labels(data: Graph) -> Nodes:
             f"y has shape {list(labels.shape)} and dtype {labels.dtype}: "
             "expected one integer class per node, to make a split."
         )
-    return np.asarray(labels, dtype=np.int64)
+    known = np.asarray(labels, dtype=np.int64)
+    if any(key in data for key in TYPES) and len(known) == require_graph(data):
+        # Of other types than the one that is classified no node is drawn.
+        chosen = classified_nodes(data).numpy()
+        known = np.full_like(known, -1)
+        known[chosen] = labels[chosen]
+        if not (known >= 0).any():
+            raise InvalidInput(
+                "no node of the type that meta names as the target has a label: "
+                "expected some, to make a split."
+            )
+    return known
 
 
 def _with_masks(data: Graph, parts: list[Nodes], name: str) -> Graph:

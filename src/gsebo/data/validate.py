@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gsebo.data.relations import require_types
-from gsebo.errors import InputWarning, InvalidInput
+from gsebo.errors import InputWarning, InvalidInput, escaped
 from gsebo.graph.features import require_features, require_numbers
 from gsebo.graph.graph import Graph, as_graph
 from gsebo.graph.node_match import node_ids
@@ -150,6 +150,7 @@ def require_edge_values(data: Graph) -> None:
 
 def num_classes(data: Graph) -> int:
     """Count the classes: the largest training or validation label plus one."""
+    data = as_graph(data)
     return int(data.y[data.train_mask | data.val_mask].max()) + 1
 
 
@@ -282,6 +283,7 @@ def _check_labels(data: Graph, num_nodes: int) -> None:
         raise InvalidInput(f"expected y as integer classes, got {y.dtype}.")
     _require_shape(y, "y", num_nodes)
     masks = _checked_masks(data, num_nodes)
+    _check_types_of_masks(data, masks)
     train, val = y[masks["train_mask"]].long(), y[masks["val_mask"]].long()
     known = torch.cat([train, val])
     if int(known.min()) < 0:
@@ -358,6 +360,22 @@ def _checked_masks(data: Graph, num_nodes: int) -> dict[str, Tensor]:
                 f"{first} and {second} share {shared} nodes: expected disjoint masks."
             )
     return masks
+
+
+def _check_types_of_masks(data: Graph, masks: dict[str, Tensor]) -> None:
+    """Check that masks hold nodes of the type alone that ``meta`` says has classes."""
+    if (types := data.types) is None or not data.meta or not data.meta.get("target"):
+        return
+    assert types.classified is not None
+    other = types.node_type != types.classified
+    for key, mask in masks.items():
+        if bool((wrong := mask.cpu() & other).any()):
+            found = types.node_types[int(types.node_type[wrong][0])]
+            raise InvalidInput(
+                f"{key} holds a node of the type {escaped(found, longest=40)!r}: "
+                "expected those of the target in meta, "
+                f"{escaped(types.node_types[types.classified], longest=40)!r}, alone."
+            )
 
 
 def _check_training_classes(

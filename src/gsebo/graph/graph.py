@@ -33,6 +33,15 @@ _OPTIONAL = (
     "edge_type",
     "meta",
 )
+TYPE_NAMES = (
+    "node_types",
+    "edge_types",
+    "columns",
+    "edge_columns",
+    "without_features",
+    "target",
+)
+"""What ``meta`` says of types of nodes and relations."""
 
 
 @final
@@ -57,8 +66,11 @@ class Graph:
             the classes under ``"classes"``, those of the types under ``"node_types"``
             and ``"edge_types"`` (type of the source, name, type of the target), and
             under ``"columns"`` first and end of those columns of ``x`` that belong to
-            each type of nodes, where types have different features; under ``"target"``
-            the type whose nodes have classes.
+            each type of nodes, where types have different features, and under
+            ``"edge_columns"`` of those of ``edge_attr`` that belong to each relation;
+            under ``"without_features"`` the types that have a column of ones because
+            nothing else is known of them; under ``"target"`` the type whose nodes have
+            classes.
 
     >>> graph = Graph(torch.eye(3), torch.tensor([[0, 1], [1, 2]]))
     >>> graph.num_nodes, graph.num_edges, "y" in graph, graph.y
@@ -190,27 +202,37 @@ class Graph:
         """
         if "node_type" not in self and "edge_type" not in self:
             return None
+        found = self.one_or_more_types()
+        several = len(found.node_types) > 1 or found.num_relations > 1
+        return found if several else None
+
+    def one_or_more_types(self) -> EntryTypes:
+        """The same of any graph, also where there is one type and one relation."""
         meta = self.meta if isinstance(self.meta, dict) else {}
-        edges = self.edge_index
+        edges = torch.empty(2, 0, dtype=torch.int64)
+        if "edge_index" in self:
+            edges = self.edge_index.cpu().to(torch.int64)
         node_type = torch.zeros(self.num_nodes, dtype=torch.int64)
         if "node_type" in self:
             node_type = self.node_type.cpu().to(torch.int64)
-        known = meta.get("node_types") or range(int(node_type.max()) + 1)
+        known = meta.get("node_types")
+        if not known:
+            has_types = "node_type" in self or "edge_type" in self
+            numbers = range(int(node_type.max()) + 1 if node_type.numel() else 1)
+            known = numbers if has_types else ["node"]
         names = tuple(str(each) for each in known)
         relations = meta.get("edge_types")
         if "edge_type" in self:
             edge_type = self.edge_type.cpu().to(torch.int64)
             if not relations:
-                relations = _named_relations(edges.cpu(), edge_type, node_type, names)
+                relations = _named_relations(edges, edge_type, node_type, names)
         else:
-            ends = node_type[edges.cpu()]
+            ends = node_type[edges]
             pairs, edge_type = torch.unique(
                 ends[0] * len(names) + ends[1], return_inverse=True
             )
             ways = ((each // len(names), each % len(names)) for each in pairs.tolist())
             relations = [(names[one], "to", names[other]) for one, other in ways]
-        if len(names) < 2 and len(relations) < 2:
-            return None
         triples = tuple((str(a), str(b), str(c)) for a, b, c in relations)
         columns = meta.get("columns")
         blocks = columns and tuple((int(first), int(end)) for first, end in columns)
@@ -235,8 +257,7 @@ class Graph:
         for name in ("node_type", "edge_type"):
             plain.__dict__.pop(name, None)
         if isinstance(self.meta, dict):
-            kept = {"node_types", "edge_types", "columns", "target"}
-            plain.meta = {k: v for k, v in self.meta.items() if k not in kept}
+            plain.meta = {k: v for k, v in self.meta.items() if k not in TYPE_NAMES}
         return plain
 
     @property
@@ -341,11 +362,12 @@ def _named_relations(
     edges: Tensor, edge_type: Tensor, node_type: Tensor, names: Sequence[str]
 ) -> list[tuple[str, str, str]]:
     """Relations called by their number, each with the types at its first edge."""
-    found = []
-    for number in range(int(edge_type.max()) + 1 if edge_type.numel() else 1):
-        first = (edge_type == number).nonzero()[:1, 0]
-        ends = node_type[edges[:, first]].flatten().tolist() or [0, 0]
-        found.append((names[ends[0]], str(number), names[ends[1]]))
+    count = int(edge_type.max()) + 1 if edge_type.numel() else 1
+    found = [(names[0], str(number), names[0]) for number in range(count)]
+    numbers, first = np.unique(edge_type.numpy(), return_index=True)
+    ends = node_type[edges[:, torch.from_numpy(first)]].T.tolist()
+    for number, (one, other) in zip(numbers.tolist(), ends, strict=True):
+        found[number] = (names[one], str(number), names[other])
     return found
 
 
@@ -402,4 +424,8 @@ def _kind_of(given: object) -> str | None:
 
 def given_back(graph: Graph, given: GraphLike) -> Any:
     """A graph of our own, as an object of PyG if that is what a user has given."""
-    return graph.to_pyg() if _kind_of(given) in (_PYG, _HETERO) else graph
+    kind = _kind_of(given)
+    if kind == _HETERO:
+        # As well one that has a single type and a single relation.
+        return imported("gsebo.graph.hetero:to_hetero")(graph)
+    return graph.to_pyg() if kind == _PYG else graph

@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from gsebo.methods.base import GraphClassifier as GraphClassifier
     from gsebo.methods.baselines.adaedge import AdaEdge as AdaEdge
     from gsebo.methods.baselines.bgcn import BGCN as BGCN
+    from gsebo.methods.baselines.denne import DenNE as DenNE
     from gsebo.methods.baselines.dropedge import DropEdge as DropEdge
-    from gsebo.methods.baselines.gaug_m import GAugM as GAugM
-    from gsebo.methods.baselines.gaug_o import GAugO as GAugO
+    from gsebo.methods.baselines.gaug.gaug_m import GAugM as GAugM
+    from gsebo.methods.baselines.gaug.gaug_o import GAugO as GAugO
     from gsebo.methods.baselines.gen import GEN as GEN
     from gsebo.methods.baselines.grcn import GRCN as GRCN
     from gsebo.methods.baselines.hgsl import HGSL as HGSL

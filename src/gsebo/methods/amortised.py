@@ -79,6 +79,11 @@ def with_candidates(
     if not count:
         return prepared, None
     graph = prepared.graph
+    if graph.types is not None:
+        raise InvalidInput(
+            f"candidates={count} given for a graph with several types or relations, "
+            "one of which a new edge would have to be of; expected candidates=0."
+        )
     given = graph.edge_index.cpu()
     added = candidate_edges(prepared.features, count, graph)
     ground = prepared.with_edges(torch.cat([given, added], dim=1))
@@ -355,6 +360,12 @@ class Amortised(AmortisedClassifier):
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         given = PreparedGraph(data, runs[0].device)
+        if not self.refit and given.graph.types is not None:
+            raise InvalidInput(
+                "refit=False given for a graph with several types or relations, which "
+                "networks with graphs of their own do not tell apart; expected "
+                "refit=True."
+            )
         prepared, candidate = with_candidates(given, self.candidates)
         return [
             self._outcome(

@@ -278,7 +278,7 @@ class GraphClassifier(SklearnEstimator, ABC):
         validate(data, features_needed=self.reads_features())
         data = sized(data)
         refuse_unseen(data)
-        self._require_one_type(data)
+        self.require_readable(data)
         preparation, prepared = self._prepared(data)
         self._require_room(prepared, replicas, device)
         runs = [
@@ -303,17 +303,21 @@ class GraphClassifier(SklearnEstimator, ABC):
             other._store(result, run, nodes, shown, data.class_names)
             self.replicas_.append(other)
 
-    def _require_one_type(self, data: Graph) -> None:
+    @final
+    def require_readable(self, data: Graph) -> None:
         """Raise where a graph has types, and the method does not know what to do."""
         types = data.types
         if types is None or (self.reads_types and not self.on_batches):
             return
-        name = type(self).__name__ + (" with a batch_size" if self.on_batches else "")
+        name = type(self).__name__
+        instead = "a method that reads types, such as 'vanilla', 'gsebo', 'amortised'"
+        instead += " or 'hgsl'"
+        if self.on_batches:
+            name, instead = f"{name} with a batch_size", "no batch_size"
         raise InvalidInput(
             f"{name} given a graph with {len(types.node_types)} types of nodes and "
             f"{types.num_relations} relations; expected one of each, as "
-            "graph.without_types() has, or a method that reads types, such as "
-            "'vanilla', 'gsebo', 'amortised' or 'hgsl'."
+            f"graph.without_types() has, or {instead}."
         )
 
     @final

@@ -15,11 +15,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gsebo.data.relations import opposite_relations
 from gsebo.data.validate import sized
 from gsebo.errors import InvalidInput
+from gsebo.graph import Topology
 from gsebo.graph.graph import as_graph
 from gsebo.methods.parameters import require_choice
 from gsebo.model.fitted import EdgePiece
+from gsebo.structure.agreement import agreement, told_predictions
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -55,11 +58,15 @@ class EdgeTable:
 
     source: Array  # Number of each node, int64 [rows].
     target: Array
+    relation: Array  # Number of the relation, int64 [rows]; 0 where there is one.
+    way: Array  # A number that a relation shares with the one that is its opposite.
     start: Array  # Strength in the network as it is, float64 [rows].
     strength: Array  # As learned; the mean, where layers have their own.
     by_layer: Array  # The same of each layer, [rows, layers]; no columns otherwise.
     weight: Array  # As learned, before normalisation.
-    agreement: Array  # Probability that both ends are of one class, by predictions.
+    # Probability that both ends are of one class, by predictions; nodes of a type
+    # without classes are of those around them.
+    agreement: Array
 
     @classmethod
     def of(cls, model: GraphClassifier) -> EdgeTable:
@@ -71,7 +78,13 @@ class EdgeTable:
             torch.stack([source, target]), model.initial_strength_, model.strength_
         )
         table = cls.of_piece(piece)
-        agreement = _agreement(model.probability_, source, target)
+        types = as_graph(model.graph_).types
+        agreement = _agreement(model, source, target)
+        if types is not None:
+            relation = types.edge_type.numpy()
+            opposite = opposite_relations(piece.edge_index, types)
+            pair = [min(n, n if o is None else o) for n, o in enumerate(opposite)]
+            table = replace(table, relation=relation, way=np.array(pair)[relation])
         weights = None if fitted.scorer is None else fitted.scorer.weights
         if weights is None or not fitted.learned:
             return replace(table, agreement=agreement)
@@ -87,12 +100,12 @@ class EdgeTable:
         source, target = piece.edge_index.cpu().numpy()
         strength = piece.strength.detach().double().cpu()
         start = piece.start.detach().double().cpu().numpy()
-        unknown = np.full(len(source), np.nan)
+        unknown, one = np.full(len(source), np.nan), np.zeros(len(source), np.int64)
         if strength.dim() == 1:
             columns = strength.numpy(), np.empty((len(source), 0))
         else:
             columns = strength.mean(0).numpy(), strength.T.numpy()
-        return cls(source, target, start, *columns, unknown, unknown)
+        return cls(source, target, one, one, start, *columns, unknown, unknown)
 
     @property
     def ratio(self) -> Array:
@@ -123,10 +136,14 @@ class EdgeTable:
         )
 
     def pairs(self) -> tuple[Array, Array]:
-        """Which rows name a pair of nodes first, and which pair each row is."""
+        """Which rows name a pair of nodes first, and which pair each row is.
+
+        Edges of different relations are different pairs, unless those are opposites.
+        """
         low = np.minimum(self.source, self.target).astype(np.int64)
         high = np.maximum(self.source, self.target).astype(np.int64)
         keys = low * (int(high.max(initial=0)) + 1) + high
+        keys = keys * (int(self.way.max(initial=0)) + 1) + self.way
         _, first, pair = np.unique(keys, return_index=True, return_inverse=True)
         order = np.argsort(first, kind="stable")
         place = np.empty_like(order)
@@ -149,9 +166,10 @@ class EdgeTable:
             return np.stack([mean(each) for each in column.T], axis=1)
 
         numbers = {
-            each.name: mean(getattr(self, each.name)) for each in fields(self)[2:]
+            each.name: mean(getattr(self, each.name)) for each in fields(self)[4:]
         }
-        return EdgeTable(self.source[first], self.target[first], **numbers)
+        ends = self.source[first], self.target[first]
+        return EdgeTable(*ends, self.relation[first], self.way[first], **numbers)
 
     def without_loops(self) -> EdgeTable:
         """Those that join two nodes."""
@@ -194,9 +212,10 @@ class EdgeTable:
         columns: dict[str, Any] = {
             "source": names.ids[self.source],
             "target": names.ids[self.target],
-            "start": self.start,
-            "strength": self.strength,
         }
+        if names.relations is not None:
+            columns["relation"] = names.relations[self.relation]
+        columns |= {"start": self.start, "strength": self.strength}
         for number, column in enumerate(self.by_layer.T):
             columns[f"strength_{number}"] = column
         columns |= {
@@ -209,8 +228,20 @@ class EdgeTable:
         return DataFrame(columns)
 
 
-def _agreement(probability: Tensor, source: Tensor, target: Tensor) -> Array:
-    """Probability that both ends of an edge are of one class, ``[edges]``."""
+def _agreement(model: GraphClassifier, source: Tensor, target: Tensor) -> Array:
+    """Probability that both ends of an edge are of one class, ``[edges]``.
+
+    A node of a type without classes is of the class of those around it, as the
+    structure sees it too.
+    """
+    graph, _ = model.model_.held
+    probability = model.probability_
+    if graph.types is not None and graph.types.classified is not None:
+        topology = Topology.of(graph, self_loops=False, device="cpu")
+        alike = (agreement(topology, probability.double())[:, 0] + 1) / 2
+        itself = told_predictions(topology, probability.double()).square().sum(-1)
+        of_edges: Array = graph.to_user_order(alike, itself).numpy()
+        return of_edges
     found = torch.empty(len(source), dtype=torch.float64)
     # Not all at once: there may be far more edges than nodes, and many classes.
     for begin in range(0, len(source), _PIECE):
@@ -220,14 +251,24 @@ def _agreement(probability: Tensor, source: Tensor, target: Tensor) -> Array:
     return found.numpy()
 
 
+def _have_classes(model: GraphClassifier) -> NDArray[np.bool_]:
+    """Which nodes have a class, known or not: of several types those of one."""
+    types = model.model_.held[0].types
+    if types is None or types.classified is None:
+        return np.ones(len(model.transduction_), bool)
+    found: NDArray[np.bool_] = (types.node_type == types.classified).cpu().numpy()
+    return found
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class NodeNames:
     """What a user calls nodes and their classes, known or predicted, ``[nodes]``."""
 
     ids: Array
-    classes: Array
+    classes: Array  # Of a node whose type has no classes: None.
     known: Array  # Whether the class was given, not predicted.
+    relations: Array | None = None  # What relations are called, if there are several.
 
     @classmethod
     def of(cls, model: GraphClassifier) -> NodeNames:
@@ -241,19 +282,19 @@ class NodeNames:
             # A class may have a label that no name was given for.
             texts = [*named, *map(str, range(len(named), int(classes.max()) + 1))]
             classes = np.array(texts, object)[classes]
-        return cls(graph.ids, classes, known)
+        if (types := graph.types) is None:
+            return cls(graph.ids, classes, known)
+        classes = classes.astype(object)
+        classes[~_have_classes(model)] = None
+        relations = np.array(["-".join(each) for each in types.edge_types], object)
+        return cls(graph.ids, classes, known, relations)
 
 
 def edges_frame(model: GraphClassifier, *, undirected: bool) -> DataFrame:
     """The edges of a fit as a table, see :meth:`GraphClassifier.edges_frame`."""
     table = EdgeTable.of(model)
     table = table.undirected() if undirected else table
-    frame = table.frame(NodeNames.of(model))
-    types = as_graph(model.graph_).types
-    if types is not None and not undirected:
-        names = np.array(["-".join(each) for each in types.edge_types], object)
-        frame.insert(2, "relation", names[types.edge_type.numpy()])
-    return frame
+    return table.frame(NodeNames.of(model))
 
 
 def clean_graph(

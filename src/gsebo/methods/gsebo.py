@@ -255,11 +255,6 @@ class GSEBO(TaughtByAllNodes):
         return Outcome(model, progress)
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
-        if self.tied and data.types is not None:
-            raise InvalidInput(
-                "tied=True given for a graph with several types or relations, where "
-                "an edge back is another one; expected tied=False."
-            )
         prepared = PreparedGraph(data, runs[0].device)
         if self.batch_size is not None:
             return [self._train_on_batches(prepared, run) for run in runs]

@@ -186,7 +186,7 @@ METHODS: dict[str, MethodInfo] = {
         cost="O(edges + num_add) memory; up to 5 trainings of the network",
     ),
     "gaug_m": MethodInfo(
-        "gsebo.methods.baselines.gaug_m:GAugM",
+        "gsebo.methods.baselines.gaug.gaug_m:GAugM",
         "unlikely edges removed and likely ones added once, by an auto-encoder",
         "Data Augmentation for Graph Neural Networks",
         cost="O(edges) memory; 200 times O(nodes^2) work in small blocks",
@@ -227,7 +227,7 @@ METHODS: dict[str, MethodInfo] = {
         backbones=("gcn",),
     ),
     "gaug_o": MethodInfo(
-        "gsebo.methods.baselines.gaug_o:GAugO",
+        "gsebo.methods.baselines.gaug.gaug_o:GAugO",
         "training on graphs drawn from an edge predictor that learns along",
         "Data Augmentation for Graph Neural Networks",
         cost="O(nodes²) memory and time per step, times the heads of a GAT",
@@ -322,6 +322,13 @@ METHODS: dict[str, MethodInfo] = {
         "work once, in small blocks",
         dense=True,
         backbones=("stable",),
+    ),
+    "denne": MethodInfo(
+        "gsebo.methods.baselines.denne:DenNE",
+        "edges that a model of communities takes for noise removed once, by likelihood",
+        "Learning Node Representations from Noisy Graph Structures",
+        cost="O(11 edges) memory; 100 passes over as many pairs, once",
+        backbones=("gcn",),
     ),
     "gcn_jaccard": MethodInfo(
         "gsebo.methods.defences.gcn_jaccard:GCNJaccard",

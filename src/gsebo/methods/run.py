@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
 from gsebo.code_paths import is_reproducible, require_code_paths
 from gsebo.data.formats.folder import GraphFolder
+from gsebo.data.relations import kept_with_nodes
 from gsebo.graph.graph import Graph
 from gsebo.methods.parameters import SklearnEstimator
 from gsebo.sparse.numba_compile import kernel_threads, threads_given
@@ -122,7 +123,9 @@ class Run:
         # Where numbers are computed and kept makes no difference to them.
         for name in ("device", "shard_strengths"):
             parameters.pop(name, None)
-        said = [type(self.estimator).__name__, parameters]
+        said: list[Any] = [type(self.estimator).__name__, parameters]
+        if isinstance(data, Graph) and (types := data.types) is not None:
+            said.append([types.names, types.columns, types.classified])
         text = json.dumps(said, sort_keys=True, default=_describe)
         if isinstance(data, GraphFolder):
             named = sorted(data.manifest.arrays.items())
@@ -131,7 +134,8 @@ class Run:
         digest = hashlib.sha256(text.encode())
         labelled = data.train_mask | data.val_mask
         tensors = (data.edge_index, data.train_mask, data.val_mask, data.y[labelled])
-        values = [data[key] for key in ("edge_weight", "edge_attr") if key in data]
+        given = "edge_weight", "edge_attr", "edge_type", *kept_with_nodes(data)
+        values = [data[key] for key in given if key in data]
         for tensor in (*_numbers(data.x), *tensors, *values):
             digest.update(f"{tensor.dtype}{list(tensor.shape)}".encode())
             flat = tensor.detach().cpu().contiguous().view(torch.uint8).numpy()

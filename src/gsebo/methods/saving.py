@@ -249,6 +249,7 @@ def _restore(
             shown.node_id = graph[1].node_id
         if facts.classes is not None:
             shown.meta = {"classes": list(facts.classes)}
+        _show_types(shown, graph[0])
         ready = partial(_get_ready, graph[0], facts)
     choices = _network_of(estimator, facts)
     network = _stored_network(choices, facts, parts, WEIGHT, ready)
@@ -259,6 +260,28 @@ def _restore(
     estimator.model_, estimator.seed_ = model, facts.seed
     estimator.history_, estimator.best_step_ = facts.history, facts.best_step
     estimator.tell(facts.choice, probability, shown)
+
+
+def _show_types(shown: Graph, graph: CanonicalGraph) -> None:
+    """Say of nodes and edges, in the order of the user, what they are, if it is known.
+
+    A self-loop is of no relation there: it is shown as one that joins its type.
+    """
+    types = graph.types
+    if types is None:
+        return
+    own = [each[0] if each[0] == each[2] else None for each in types.edge_types]
+    of_type = [own.index(name) if name in own else 0 for name in types.node_types]
+    loops = torch.tensor(of_type)[types.node_type]
+    shown.node_type = types.node_type
+    shown.edge_type = graph.to_user_order(types.edge_type, loops)
+    said: dict[str, Any] = {
+        "node_types": list(types.node_types),
+        "edge_types": [list(each) for each in types.edge_types],
+    }
+    if types.classified is not None:
+        said["target"] = types.node_types[types.classified]
+    shown.meta = {**(shown.meta or {}), **said}
 
 
 def _check_files(facts: ModelFacts, folder: Path) -> None:

@@ -33,7 +33,7 @@ from gsebo.graph.chunks import Chunk, StrengthsOf
 from gsebo.graph.graph import Graph
 from gsebo.graph.mapped import ScratchFolder, release
 from gsebo.graph.node_match import NodeKeys, find_entries
-from gsebo.model.known import KnownEntries, extended_member
+from gsebo.model.known import KnownEntries, extended_member, nodes_of_fit
 from gsebo.model.layerwise import DEFAULT_MEMORY, ChunkedGraph
 from gsebo.model.scorer import Scorer
 from gsebo.model.state import (
@@ -205,7 +205,7 @@ class FittedModel:
     def new_in(self, data: Graph) -> tuple[int, int]:
         """How many nodes and edges of ``data`` the graph of the fit does not have."""
         data = sized(data)
-        known = self._known(data, canonicalise(data))
+        known = self._known(data, of_same_types(canonicalise(data), self.held[0]))
         if known is None:
             return 0, 0
         return int((known.node < 0).sum()), known.num_new_edges
@@ -217,7 +217,7 @@ class FittedModel:
         same = graph.fingerprint() == fitted.fingerprint()
         if same and nodes.may_be(data):
             return None
-        node = nodes.find(NodeKeys.of(data))
+        node = nodes_of_fit(nodes, fitted, NodeKeys.of(data), graph)
         entry = find_entries(
             fitted.edge_index.cpu(),
             fitted.num_nodes,
@@ -484,13 +484,22 @@ def of_same_types(graph: CanonicalGraph, fitted: CanonicalGraph) -> CanonicalGra
     """A graph whose nodes of the same type as in that of a fit have classes.
 
     Raises:
-        InvalidInput: The types of nodes or the relations are others than there.
+        InvalidInput: The types of nodes, the relations or the columns of the features
+            that belong to a type are others than there.
     """
     then, now = (each.types and each.types.names for each in (fitted, graph))
     if then == now:
         if graph.types is None or fitted.types is None:
             return graph
-        types = replace(graph.types, classified=fitted.types.classified)
+        own, columns = graph.types.columns, fitted.types.columns
+        # Where a fit has made features of its own, no column belongs to a type.
+        if None not in (own, columns) and own != columns:
+            raise InvalidInput(
+                f"a graph whose types have the columns {own} given; expected "
+                f"{columns}, as in the graph of the fit."
+            )
+        classified = fitted.types.classified
+        types = replace(graph.types, columns=columns, classified=classified)
         return replace(graph, types=types)
     said = [
         "one type of nodes and one relation"

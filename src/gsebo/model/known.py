@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gsebo.graph import CanonicalGraph, Propagation, Topology
-from gsebo.graph.node_match import find_edges, find_entries
+from gsebo.graph.node_match import NodeKeys, find_edges, find_entries
 from gsebo.model.state import edges_of
 from gsebo.training import Member
 
@@ -53,6 +53,31 @@ class KnownEntries(NamedTuple):
             then[: fitted.num_edges] = fitted.weight
         now = then.new_ones(topology.num_entries) if now is None else now
         return self.kept(then, now), now
+
+
+def nodes_of_fit(
+    keys: NodeKeys, fitted: CanonicalGraph, others: NodeKeys, graph: CanonicalGraph
+) -> Tensor:
+    """Find the nodes of a graph among those of a fit, -1 where there is none.
+
+    As :meth:`NodeKeys.find` does, but positions are those among the nodes of a type,
+    where both graphs have the same several: another node of the first type moves all
+    nodes of the others.
+    """
+    then, now = fitted.types, graph.types
+    named = keys.node_id is not None and others.node_id is not None
+    if named or then is None or now is None:
+        return keys.find(others)
+    kind, place = now.node_type.cpu(), now.place_in_type.cpu()
+    own = then.node_type.cpu()
+    sizes = own.bincount(minlength=len(then.node_types))
+    starts = sizes.cumsum(0) - sizes
+    there = place < sizes[kind]
+    position = torch.where(there, starts[kind] + place, 0)
+    node = own.argsort(stable=True)[position]
+    if keys.row_hash is not None and others.row_hash is not None:
+        there &= keys.row_hash[node] == others.row_hash
+    return torch.where(there, node, -1)
 
 
 def extended_member(

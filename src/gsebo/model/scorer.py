@@ -265,8 +265,13 @@ class Scorer:
         ``features_only`` builds the network that knows features alone from tensors
         whose names begin so.
         """
-        said, dtype = facts.scorer, facts.torch_dtype
+        said, dtype, held = facts.scorer, facts.torch_dtype, facts.graph
         assert said is not None
+        there = 0 if isinstance(held, str) else len(held.edge_types)
+        if said.relations not in (0, there):
+            raise parts.misfit(
+                f"it tells {said.relations} relations apart, and its graph has {there}"
+            )
         layers = backbone.num_propagations
         structure.expect(said.edge_weight, said.edge_attr, said.relations)
         forms = structure.forms(facts.num_features, layers, dtype, centred=said.centred)

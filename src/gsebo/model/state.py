@@ -219,10 +219,13 @@ class GraphFacts(Record, frozen=True, kw_only=True, omit_defaults=True):
             raise parts.misfit("a relation joins a type that it does not have")
         if self.classified is not None and self.classified >= len(names):
             raise parts.misfit("its type that has classes is none of its types")
-        if self.columns and (
-            len(self.columns) != len(names) or any(a >= b for a, b in self.columns)
-        ):
-            raise parts.misfit("its columns are not those of each type")
+        if self.columns:
+            ordered = sorted(self.columns)
+            bounds = [0, *(end for _, end in ordered)]
+            fits = [first for first, _ in ordered] == bounds[:-1]
+            fits = fits and all(first < end for first, end in ordered)
+            if len(ordered) != len(names) or not fits:
+                raise parts.misfit("its columns are not those of each type")
         node_type, edge_type = found["node_type"], found["edge_type"]
         ends = [[names.index(end) for end in each[::2]] for each in relations]
         if not torch.equal(

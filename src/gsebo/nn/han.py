@@ -119,7 +119,9 @@ class HAN(RelationalBackbone):
         for each, target in zip(found, targets, strict=True):
             if pattern.types is not None:
                 each = each[pattern.types.node_type == target]
-            scores.append((torch.tanh(compared(each)) @ query).mean())
+            said = torch.tanh(compared(each)) @ query
+            # Of a type without nodes there would be no mean.
+            scores.append(said.sum() / max(len(said), 1))
         shares = list(scores)
         for target in set(targets):
             places = [place for place, one in enumerate(targets) if one == target]

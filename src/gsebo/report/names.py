@@ -137,6 +137,7 @@ _METHODS = {
     "prognn": "Pro-GNN",
     "gen": "GEN",
     "stable": "STABLE",
+    "denne": "DenNE",
     "gcn_jaccard": "GCN-Jaccard",
     "gcn_svd": "GCN-SVD",
     "rgcn": "RGCN",

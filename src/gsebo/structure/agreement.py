@@ -60,11 +60,9 @@ def agreement(graph: Topology, predicted: Tensor) -> Tensor:
     target = graph.pattern.row_of_entry[edges]
     source = graph.pattern.column_of_entry[edges]
     predicted = predicted.contiguous()
-    types = graph.graph.types
-    if types is not None and types.classified is not None:
-        left, right = _Told.of(graph, types.node_type, types.classified).at_ends(
-            predicted
-        )
+    around = _around(graph)
+    if around is not None:
+        left, right = around.at_ends(predicted)
         agree = (left * right).sum(-1)
         ends = left.amax(dim=-1), right.amax(dim=-1)
     else:
@@ -75,7 +73,33 @@ def agreement(graph: Topology, predicted: Tensor) -> Tensor:
     return 2 * torch.stack(columns, dim=-1) - 1
 
 
+def told_predictions(graph: Topology, predicted: Tensor) -> Tensor:
+    """Predictions ``[nodes, classes]``; nodes without classes have what they are told.
+
+    See :class:`_Told`.
+    """
+    around = _around(graph)
+    return predicted if around is None else around.spread(predicted).found
+
+
+def _around(graph: Topology) -> _Told | None:
+    """Who tells nodes without classes of theirs; ``None`` where all have classes."""
+    types = graph.graph.types
+    if types is None or types.classified is None:
+        return None
+    return _Told.of(graph, types.node_type, types.classified)
+
+
 _told: WeakKeyDictionary[Topology, _Told] = WeakKeyDictionary()
+
+
+class _Spread(NamedTuple):
+    """What every node is or is told, and what that was made of."""
+
+    found: Tensor  # [nodes, classes]
+    total: Tensor  # Sum of what those say that tell a node, [nodes, classes],
+    tellers: Tensor  # and how many they are, [nodes, 1].
+    distance: Tensor  # Number of the ring of each node, [nodes].
 
 
 @final
@@ -112,8 +136,8 @@ class _Told(NamedTuple):
             _told[graph] = cls(joined, rings[:-1] or rings, target, source)
         return _told[graph]
 
-    def at_ends(self, predicted: Tensor) -> tuple[Tensor, Tensor]:
-        """Predictions at the target and at the source of each edge."""
+    def spread(self, predicted: Tensor) -> _Spread:
+        """Tell all nodes, ring after ring."""
         nodes, classes = predicted.shape
         unknown = predicted.new_full((nodes, classes), 1 / classes)
         distance = torch.full((nodes,), len(self.rings), device=predicted.device)
@@ -130,10 +154,16 @@ class _Told(NamedTuple):
             total = total.index_add(0, here, found[there])
             count = count.index_add(0, here, count.new_ones(len(here), 1))
             found = found.index_copy(0, ring, total[ring] / count[ring])
+        return _Spread(found, total, count, distance)
+
+    def at_ends(self, predicted: Tensor) -> tuple[Tensor, Tensor]:
+        """Predictions at the target and at the source of each edge."""
+        found, total, count, distance = self.spread(predicted)
+        unknown = 1 / predicted.shape[1]
         ends = []
         for end, other in ((self.target, self.source), (self.source, self.target)):
             told_by_other = (distance[end] == distance[other] + 1).unsqueeze(-1)
             rest = (total[end] - found[other]) / (count[end] - 1).clamp(min=1)
-            rest = torch.where(count[end] > 1, rest, unknown[end])
+            rest = torch.where(count[end] > 1, rest, unknown)
             ends.append(torch.where(told_by_other, rest, found[end]))
         return ends[0], ends[1]

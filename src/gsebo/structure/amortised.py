@@ -244,7 +244,8 @@ class AmortisedStrength(Structure):
         otherwise be known by their number. New edges have nothing of their own.
         """
         wanted, known = graph.graph.edge_index, given.graph.edge_index
-        places = find_edges(known.cpu(), given.num_nodes, wanted.cpu())
+        types = given.graph.types, graph.graph.types
+        places = find_edges(known.cpu(), given.num_nodes, wanted.cpu(), *types)
         places = places.to(self.evidence.device)
         candidate = self.candidate
         if candidate is not None:

@@ -71,6 +71,11 @@ class EdgeStrength(Structure):
     def setup(self, context: GraphContext) -> None:
         """Start at the vanilla strengths, one parameter per learned entry."""
         graph, start = context.graph, context.start
+        if self.tied and graph.graph.types is not None:
+            raise InvalidInput(
+                "tied=True given for a graph with several types or relations, where "
+                "an edge back is another one; expected tied=False."
+            )
         learned = graph.num_entries if self.learn_self_loops else graph.num_edges
         owner = _pair_of_entry(graph)[:learned] if self.tied else None
         # A parameter may move as far as each of its entries stays inside [0, 1].

@@ -114,7 +114,10 @@ class SuspiciousEdges(SklearnEstimator):
         features = NodeFeatures(data.x) if "x" in data else None
         values = given_values(data, pairs)
         weights = np.exp(values["edge_weight"]) if "edge_weight" in values else None
-        planted = PlantedRounds(pairs.ends, weights, networks, features, self.seed_)
+        types = None if data.types is None else data.types.node_type.numpy()
+        planted = PlantedRounds(
+            pairs.ends, weights, networks, features, self.seed_, types
+        )
         found = []
         for number in range(1, self.rounds + 1):
             found.append(planted.run(number))

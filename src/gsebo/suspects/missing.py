@@ -15,6 +15,7 @@ from scipy.sparse import csr_matrix, diags
 from sklearn.isotonic import IsotonicRegression
 
 from gsebo.data.formats.folder import GraphFolder
+from gsebo.data.relations import refuse_types
 from gsebo.errors import InvalidInput
 from gsebo.files import Count, Seed
 from gsebo.graph.graph import Graph, GraphLike
@@ -86,7 +87,14 @@ def missing_edges(
     """
     require_declared("count", count, Count)
     require_declared("random_state", random_state, Seed)
-    return _Search(checked_graph(graph), device, random_state).run(count)
+    data = checked_graph(graph)
+    refuse_types(
+        data,
+        "the graph",
+        "missing edges are looked for among nodes that are all of one",
+        "graph.without_types()",
+    )
+    return _Search(data, device, random_state).run(count)
 
 
 @final

@@ -37,11 +37,13 @@ def plant(
     count: int,
     rng: np.random.Generator,
     apart: Ints | None = None,
+    kind: Ints | None = None,
 ) -> Ints:
     """Draw pairs that are not joined, ``[count, 2]``.
 
     The ends of given edges are shuffled, so that planted edges are at nodes of any
-    degree as often as given ones are, and the degree says nothing.
+    degree as often as given ones are, and the degree says nothing. Nodes of several
+    types are joined as often as given edges join those.
 
     Args:
         pairs: The given ones, ``[pairs, 2]``.
@@ -50,14 +52,16 @@ def plant(
         rng: Decides everything.
         apart: Class of each node by what is known and predicted, ``[nodes]``; both ends
             are then of different ones. An edge within a class is rarely called wrong.
+        kind: Type of each node, where there are several, ``[nodes]``.
 
     Raises:
         InvalidInput: The graph is so dense that there are not enough such pairs.
     """
     taken = keys_of_ends(pairs, num_nodes)
-    ends, found = pairs.ravel(), np.empty((0, 2), np.int64)
+    draw = _ShuffledEnds(pairs, kind)
+    found = np.empty((0, 2), np.int64)
     for _ in range(_PATIENCE):
-        drawn = np.stack([rng.choice(ends, 2 * count), rng.choice(ends, 2 * count)], 1)
+        drawn = draw(2 * count, rng)
         fits = drawn[:, 0] != drawn[:, 1]
         if apart is not None:
             fits &= apart[drawn[:, 0]] != apart[drawn[:, 1]]
@@ -76,6 +80,39 @@ def plant(
         f"{num_nodes} nodes with {len(pairs)} edges; expected a graph that leaves more "
         "pairs of nodes unjoined."
     )
+
+
+@final
+class _ShuffledEnds:
+    """Draws one end of one given pair and one of another that joins the same types."""
+
+    def __init__(self, pairs: Ints, kind: Ints | None) -> None:
+        self._pairs, self._alike = pairs, np.ones(len(pairs), bool)
+        joins = np.zeros(len(pairs), np.int64)
+        if kind is not None:
+            ends = kind[pairs]
+            # The end of the type with the smaller number first.
+            self._pairs = np.take_along_axis(pairs, ends.argsort(1, kind="stable"), 1)
+            self._alike = ends[:, 0] == ends[:, 1]
+            joins = ends.min(1) * (int(kind.max()) + 1) + ends.max(1)
+        _, self._group, self._sizes = np.unique(
+            joins, return_inverse=True, return_counts=True
+        )
+        self._order = self._group.argsort(kind="stable")
+        self._starts = self._sizes.cumsum() - self._sizes
+
+    def __call__(self, count: int, rng: np.random.Generator) -> Ints:
+        """So many pairs, ``[count, 2]``; some may be joined, or one node twice."""
+        if self._alike.all() and len(self._sizes) == 1:
+            ends = self._pairs.ravel()
+            return np.stack([rng.choice(ends, count), rng.choice(ends, count)], 1)
+        one = rng.integers(len(self._pairs), size=count)
+        group = self._group[one]
+        other = self._order[self._starts[group] + rng.integers(self._sizes[group])]
+        # Where both ends are of one type, either may be taken of both.
+        either = rng.integers(2, size=(2, count)) * self._alike[one]
+        place = either[0], np.where(self._alike[one], either[1], 1)
+        return np.stack([self._pairs[one, place[0]], self._pairs[other, place[1]]], 1)
 
 
 @final
@@ -108,6 +145,7 @@ class PlantedRounds:
         networks: On the nodes of the graph.
         features: Of the nodes, if there are any.
         seed: Decides everything that is drawn.
+        node_type: Of each node, where there are several, ``[nodes]``.
     """
 
     def __init__(
@@ -117,8 +155,9 @@ class PlantedRounds:
         networks: GraphNetworks,
         features: NodeFeatures | None,
         seed: int,
+        node_type: Ints | None = None,
     ) -> None:
-        self._pairs, self._weights = pairs, weights
+        self._pairs, self._weights, self._node_type = pairs, weights, node_type
         self._networks, self._features, self._seed = networks, features, seed
         self._num_nodes = len(networks.known)
         wanted = round(_SHARE * len(pairs))
@@ -131,17 +170,21 @@ class PlantedRounds:
         if not self._networks.has_labels:
             return None
         rng = np.random.default_rng([self._seed, 0])
-        drawn = plant(self._pairs, self._num_nodes, self._count, rng)
+        drawn = self._planted(rng)
         _, weights, _ = self._first_look(drawn, rng)
         seed = int(rng.integers(2**31))
         given = weights[: len(self._pairs)]
         predicted = self._networks.on_graph(self._pairs, given, seed)
         return self._networks.name_of(predicted)
 
+    def _planted(self, rng: np.random.Generator, apart: Ints | None = None) -> Ints:
+        nodes, kind = self._num_nodes, self._node_type
+        return plant(self._pairs, nodes, self._count, rng, apart, kind)
+
     def run(self, number: int) -> Round:
         """Make one round, counted from 1."""
         rng = np.random.default_rng([self._seed, number])
-        drawn = plant(self._pairs, self._num_nodes, self._count, rng, self._classes)
+        drawn = self._planted(rng, self._classes)
         evidence, weights, own = self._first_look(drawn, rng)
         pairs, predicted = np.concatenate([self._pairs, drawn]), None
         if self._networks.has_labels:

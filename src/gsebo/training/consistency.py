@@ -46,6 +46,7 @@ class Consistency:
         logits_with: Callable[[Noise], Tensor],
         loss_of: Callable[[Tensor], Tensor],
         noise: Noise,
+        nodes: Tensor | None = None,
     ) -> Tensor:
         """Loss of the labels, mean over views, and the weighted disagreement.
 
@@ -53,6 +54,7 @@ class Consistency:
             logits_with: Runs the network with some dropout: scores of all nodes.
             loss_of: Loss of such scores at the labelled nodes.
             noise: Names the step.
+            nodes: Numbers of those that teach; ``None``: all.
         """
         step = noise.step
         views = [
@@ -61,7 +63,10 @@ class Consistency:
         ]
         total = torch.stack([loss_of(view) for view in views]).mean()
         share = min(1.0, (step + 1) / self.warmup)
-        probability = torch.stack(views).softmax(-1)
+        scores = torch.stack(views)
+        if nodes is not None:
+            scores = scores.index_select(1, nodes)
+        probability = scores.softmax(-1)
         return total + self.weight * share * self.disagreement(probability)
 
     def disagreement(self, probability: Tensor) -> Tensor:

@@ -290,7 +290,8 @@ class NodeClassification(HandDifferentiated):
             def logits(noise: Noise) -> Tensor:
                 return self.task.logits(weights, pattern, strengths, noise)
 
-            loss = self.consistency.loss(logits, loss_of, noise)
+            nodes = self._classified_nodes
+            loss = self.consistency.loss(logits, loss_of, noise, nodes)
         if self.weight_decay == 0:
             return loss
         flat = weights[FLAT]
@@ -306,6 +307,15 @@ class NodeClassification(HandDifferentiated):
         if not outer:
             return start.new_zeros(runs), start.new_ones(runs)
         return changed_strengths(self.strengths(outer), start, self.graph.num_edges)
+
+    @cached_property
+    def _classified_nodes(self) -> Tensor | None:
+        """Nodes of the one type that has classes; ``None`` where all have."""
+        types = self.graph.graph.types
+        if types is None or types.classified is None:
+            return None
+        found = (types.node_type == types.classified).nonzero().squeeze(-1)
+        return found.to(self.labels.device)
 
     @cached_property
     def _outer_labels(self) -> Tensor:

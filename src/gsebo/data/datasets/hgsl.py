@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from gsebo.data.formats.edge_values import checked_edge_values
 from gsebo.data.formats.npz import checked_metapath, read_features
 from gsebo.data.formats.npz_archive import Arrays, expect, integers, read_arrays
-from gsebo.data.relations import METAPATH, require_types
+from gsebo.data.relations import require_types
 from gsebo.data.validate import MASKS, most_nodes
 from gsebo.errors import InvalidInput, escaped
 from gsebo.graph.graph import Graph
+from gsebo.graph.hetero import METAPATH
 
 Ints = NDArray[np.int64]
 

@@ -34,7 +34,7 @@ from gsebo.data.relations import TYPES, kept_with_nodes
 from gsebo.data.validate import MASKS
 from gsebo.errors import InvalidInput, escaped
 from gsebo.graph.features import features_to_csr, normalise_rows, whole_numbers
-from gsebo.graph.graph import Graph
+from gsebo.graph.graph import Graph, as_graph
 from gsebo.names import imported, lookup, normalise
 
 
@@ -46,6 +46,7 @@ def content_digest(data: Graph) -> str:
     the features are stored, on the width of integers, on ``meta`` or on the archive
     around the arrays.
     """
+    data = as_graph(data)
     features = features_to_csr(data.x)
     arrays = {
         "edge_index": whole_numbers(data, "edge_index").astype("<i8"),

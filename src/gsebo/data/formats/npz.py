@@ -30,6 +30,7 @@ Arrays with other names are left alone.
 import json
 import os
 from collections.abc import Mapping
+from copy import copy
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ from gsebo.data.formats.npz_archive import (
     read_arrays,
     write_arrays,
 )
-from gsebo.data.relations import METAPATH, TYPES, require_types
+from gsebo.data.relations import TYPES, require_types
 from gsebo.data.validate import MASKS
 from gsebo.errors import InvalidInput, escaped
 from gsebo.files import json_as
@@ -64,7 +65,8 @@ from gsebo.graph.features import (
     require_used_columns,
     whole_numbers,
 )
-from gsebo.graph.graph import Graph, GraphLike, as_graph
+from gsebo.graph.graph import TYPE_NAMES, Graph, GraphLike, as_graph
+from gsebo.graph.hetero import METAPATH
 from gsebo.graph.node_match import node_ids
 
 MASK_TABLES = tuple(f"{mask}s" for mask in MASKS)
@@ -143,11 +145,17 @@ def save_npz(
         arrays |= _feature_arrays(data.x)
     num_nodes = data.x.shape[0] if "x" in held else len(arrays["y"])
     _checked(arrays, num_nodes, _GIVEN)
-    require_types(data, num_nodes)
+    own = data.meta if isinstance(data.meta, Mapping) else {}
     if meta is None:
-        meta = data.meta if "meta" in data else {}
+        meta = own
+    elif any(key in data for key in TYPES):
+        # Without their names types and relations would be others.
+        meta = {**{key: own[key] for key in TYPE_NAMES if key in own}, **meta}
+    written = copy(data)
+    written.meta = dict(meta)
+    require_types(written, num_nodes)
     try:
-        text = json.dumps(dict(meta), sort_keys=True)
+        text = json.dumps(written.meta, sort_keys=True)
     except (TypeError, ValueError) as error:
         raise InvalidInput(
             f"meta cannot be written ({error}): expected what JSON can hold."

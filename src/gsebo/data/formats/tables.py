@@ -115,7 +115,7 @@ def graph_of(
     edge_index, weights = distinct(*pairs, num_nodes, weights)
     merged = len(pairs[0]) - edge_index.shape[1]
     if not directed:
-        edge_index, weights = both_ways(edge_index, num_nodes, weights)
+        edge_index, weights = with_reverses(edge_index, num_nodes, weights)
     facts = {
         "edges_read": len(source),
         "self_loops_dropped": len(source) - len(pairs[0]),
@@ -237,21 +237,23 @@ def _numbered(read: EdgeRows, table: NodeTable | None) -> _Numbered:
             )
         named: Finder = NodeNumbers(np.arange(table.num_nodes))
         expected = f"0 to {table.num_nodes - 1}"
-        require_known(read, (source, target), (named, named), expected)
+        require_known(read, (source, target), (named, named), expected, expected)
         return _Numbered(table.num_nodes, None, (source, target))
     ids, source, target = decided([table.ids, *read.ends])
     found = named_nodes(table.ids, ids)
     named = found or NodeNumbers(ids)
-    ends = require_known(
-        read, (source, target), (named, named), "an id of the node table"
-    )
+    expected = "an id of the node table"
+    ends = require_known(read, (source, target), (named, named), expected, expected)
     return _Numbered(table.num_nodes, None if found is None else found.ids, ends)
 
 
 def require_known(
-    read: EdgeRows, ends: tuple[Any, Any], named: tuple[Finder, Finder], expected: str
+    read: EdgeRows, ends: tuple[Any, Any], named: tuple[Finder, Finder], *expected: str
 ) -> tuple[Ints, Ints]:
-    """Find both ends of all edges among the nodes; the first that is none raises."""
+    """Find both ends of all edges among the nodes; the first that is none raises.
+
+    What is expected of each end is said then.
+    """
     found = named[0].find(ends[0]), named[1].find(ends[1])
     bad = first_true((found[0] < 0) | (found[1] < 0))
     if bad is not None:
@@ -259,7 +261,8 @@ def require_known(
         held, table = str(ends[role][bad])[:40], read.table
         raise InvalidInput(
             f"{table.unit} {read.ends[0].first + bad} of {table.path} names node "
-            f"{held} as its {('source', 'target')[role]}: expected {expected}."
+            f"{held} as its {('source', 'target')[role]}: expected "
+            f"{expected[role]}."
         )
     return found
 
@@ -296,7 +299,7 @@ def distinct(
     return edges, np.bincount(place, weights, len(first))[order]
 
 
-def both_ways(
+def with_reverses(
     edges: Ints, num_nodes: int, weights: NDArray[Any] | None
 ) -> tuple[Ints, NDArray[Any] | None]:
     """Add the reverse of each edge, behind all others, where it is not there yet."""

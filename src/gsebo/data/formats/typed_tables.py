@@ -38,12 +38,12 @@ from gsebo.data.formats.tables import (
     EdgeRows,
     Features,
     Finder,
-    both_ways,
     bytes_to_read,
     distinct,
     finite_sums,
     no_progress,
     require_known,
+    with_reverses,
 )
 from gsebo.errors import InvalidInput, escaped
 from gsebo.graph.features import features_from_csr
@@ -279,6 +279,7 @@ class _Read:
             begin = columns[-1][1]
         graph.x = features_from_csr(block_diag(blocks, format="csr", dtype=np.float32))
         graph.meta["columns"] = columns
+        graph.meta["without_features"] = [n for n in sizes if given.get(n) is None]
 
     def _set_labels(self, graph: Graph, starts: dict[str, int]) -> None:
         """Labels and masks of the one type that has some."""
@@ -345,11 +346,9 @@ class _Joined:
     ) -> None:
         """Take the edges of a table; self-loops are left out."""
         one, other = nodes[relation[0]], nodes[relation[2]]
+        called = ids[relation, 0], ids[relation, 1]
         finders = one.finder, other.finder
-        expected = one.expected if one.expected == other.expected else "one of its type"
-        ends = require_known(
-            rows, (ids[relation, 0], ids[relation, 1]), finders, expected
-        )
+        ends = require_known(rows, called, finders, one.expected, other.expected)
         source, target = ends[0] + starts[relation[0]], ends[1] + starts[relation[2]]
         kept = source != target
         if not kept.any():
@@ -406,11 +405,14 @@ class _Joined:
         for relation in list(self._edges):
             edges, weights = self._edges[relation], self._weights[relation]
             if relation[0] == relation[2]:
-                both = both_ways(edges, self._num_nodes, weights)
+                both = with_reverses(edges, self._num_nodes, weights)
                 self._edges[relation], self._weights[relation] = both
                 continue
-            reverse = (relation[2], f"{_REVERSED}{relation[1]}", relation[0])
-            if reverse in self._edges or self._has_reverse(relation):
+            name = relation[1]
+            reverse = (relation[2], f"{_REVERSED}{name}", relation[0])
+            original = (relation[2], name.removeprefix(_REVERSED), relation[0])
+            stated = {reverse, original} if original[1] != name else {reverse}
+            if stated & self._edges.keys() or self._has_reverse(relation):
                 continue
             self._edges[reverse] = edges[::-1].copy()
             self._weights[reverse] = weights

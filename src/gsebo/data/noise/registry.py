@@ -88,6 +88,7 @@ def apply_noise(data: "Graph", noise: NoiseSpec, seed: int = 0) -> "Graph":
         InvalidInput: There is no such noise, or the graph is not made for it.
     """
     kind, level = noise_parts(noise)
+    given, data = data, imported("gsebo.graph.graph:as_graph")(data)
     imported("gsebo.data.validate:require_graph")(data)
     if level and not NOISE_KINDS[kind].keeps_types:
         imported("gsebo.data.relations:refuse_types")(
@@ -96,7 +97,9 @@ def apply_noise(data: "Graph", noise: NoiseSpec, seed: int = 0) -> "Graph":
             f"{kind} knows one of each",
             f"graph.without_types(), or {FALSE_TYPED}:PERCENT",
         )
-    return NOISE_KINDS[kind].apply(data, level, seed) if level else copy(data)
+    noisy = NOISE_KINDS[kind].apply(data, level, seed) if level else copy(data)
+    shown: Graph = imported("gsebo.graph.graph:given_back")(noisy, given)
+    return shown
 
 
 def noise_spec(given: object, name: str = "noise") -> NoiseSpec:

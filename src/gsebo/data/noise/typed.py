@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gsebo.data.noise.kinds import edge_values, share_of
-from gsebo.data.relations import in_words, opposite_relations
+from gsebo.data.relations import opposite_relations, relation_in_words
 from gsebo.data.seeding import seeded_generator, sorted_distinct
 from gsebo.data.validate import sized
 from gsebo.errors import InvalidInput
@@ -97,8 +97,8 @@ def _drawn(
     if count > free:
         raise InvalidInput(
             f"{count} false edges of the relation "
-            f"{in_words(types.edge_types[number])} to add: expected at most {free}, "
-            "the pairs that are free."
+            f"{relation_in_words(types.edge_types[number])} to add: expected at most "
+            f"{free}, the pairs that are free."
         )
     if count == 0:
         return np.empty((2, 0), np.int64)

@@ -198,6 +198,9 @@ class Auto(EpochClassifier):
                 )
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
+        for name in candidate_names(self.methods):
+            # What is trained within another fit is not asked by that.
+            candidate(self._shared(self.device, 0), name).require_readable(data)
         return [self._train_one(data, run) for run in runs]
 
     def _train_one(self, data: Graph, run: Run) -> Outcome:
@@ -237,6 +240,9 @@ class Auto(EpochClassifier):
         # Features that are made of edges follow whoever changes edges.
         told = preparation not in WITHOUT_FEATURES
         if not told or _SCORED not in candidate_names(self.methods):
+            return None
+        if data.types is not None:
+            # Inoculated knows one relation, of which a false edge would be.
             return None
         estimator = candidate(self._shared(str(run.device), run.seed), _INOCULATED)
         assert isinstance(estimator, Inoculated)

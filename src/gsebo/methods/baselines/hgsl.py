@@ -187,17 +187,17 @@ def compared(x: Tensor, heads: Tensor) -> Tensor:
     return (seen * torch.where(squares > 0, squares, 1).rsqrt()).flatten(1)
 
 
-class Entries(NamedTuple):
+class SparseMatrix(NamedTuple):
     """A matrix of which only some positions are stored."""
 
     pattern: Pattern
     values: Tensor
 
 
-Matrix = Tensor | Entries
+Matrix = Tensor | SparseMatrix
 
 
-def times(matrix: Matrix, x: Tensor) -> Tensor:
+def multiplied(matrix: Matrix, x: Tensor) -> Tensor:
     """The product of a matrix, stored either way, with ``x``."""
     return matrix @ x if isinstance(matrix, Tensor) else spmm(*matrix, x)
 
@@ -206,7 +206,7 @@ def turned(matrix: Matrix) -> Matrix:
     """The transposed matrix."""
     if isinstance(matrix, Tensor):
         return matrix.mT
-    return Entries(matrix.pattern.T, matrix.values)
+    return SparseMatrix(matrix.pattern.T, matrix.values)
 
 
 Factors = tuple[Matrix, ...]
@@ -216,14 +216,14 @@ Factors = tuple[Matrix, ...]
 def product(factors: Factors, x: Tensor) -> Tensor:
     """Product with numbers of the tails, ``[tails, columns]``."""
     for factor in reversed(factors):
-        x = times(factor, x)
+        x = multiplied(factor, x)
     return x
 
 
 def turned_product(factors: Factors, x: Tensor) -> Tensor:
     """Product of the transposed with numbers of the heads, ``[heads, columns]``."""
     for factor in factors:
-        x = times(turned(factor), x)
+        x = multiplied(turned(factor), x)
     return x
 
 
@@ -268,7 +268,7 @@ class Relation(NamedTuple):
     tail_type: int
     head: Tensor  # Nodes of the type, [heads].
     tail: Tensor
-    given: Entries  # A_r, heads by tails.
+    given: SparseMatrix  # A_r, heads by tails.
 
 
 def relations_of(task: Task, *, compat: bool) -> tuple[list[Tensor], list[Relation]]:
@@ -312,7 +312,7 @@ def relations_of(task: Task, *, compat: bool) -> tuple[list[Tensor], list[Relati
         both = nodes[first], nodes[second]
         row, column = place[ends]
         pattern = Pattern.from_positions(row, column, *map(len, both))
-        given = Entries(pattern, own * scale[chosen])
+        given = SparseMatrix(pattern, own * scale[chosen])
         found.append(Relation(f"relation{len(found)}", first, second, *both, given))
     return nodes, found
 
@@ -551,7 +551,7 @@ class HGSLProblem(BaselineProblem[HGSL]):
         for name, (left, right) in self._ends(outer, self.similarities).items():
             if name in patterns:
                 found = sddmm(patterns[name], left, right)
-                graphs[name] = Entries(patterns[name], found)
+                graphs[name] = SparseMatrix(patterns[name], found)
             else:
                 found = left @ right.mT
                 alike = found >= self.similarities[name].threshold

@@ -34,7 +34,7 @@ from gsebo.bilevel import Tree, make_optimizer
 from gsebo.files import Count, Share
 from gsebo.graph import Propagation, Topology
 from gsebo.memory import require_memory
-from gsebo.methods.baselines.gaug_m import scaled_rows
+from gsebo.methods.baselines.gaug.gaug_m import scaled_rows
 from gsebo.methods.baselines.pairs import linked_pairs, nodes_of, row_blocks
 from gsebo.methods.baselines.shared import (
     BaselineProblem,

@@ -1,0 +1,1 @@
+"""GAug: a graph that an auto-encoder changes once, or in every step."""
