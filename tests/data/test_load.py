@@ -130,7 +130,7 @@ ASK = pytest.mark.parametrize(
 
 
 @pytest.mark.parametrize(
-    "name", [n for n, i in DATASETS.items() if i.reader not in (None, NPZ)]
+    "name", [n for n, i in DATASETS.items() if i.folder == "hetero"]
 )
 @ASK
 def test_a_published_file_says_where_it_belongs(
@@ -145,7 +145,8 @@ def test_a_published_file_says_where_it_belongs(
 
 
 @pytest.mark.parametrize(
-    "name", [n for n, i in DATASETS.items() if n not in DOWNLOADED and not i.reader]
+    "name",
+    [n for n, i in DATASETS.items() if n not in DOWNLOADED and i.folder != "hetero"],
 )
 @ASK
 def test_a_dataset_without_download_says_where_it_belongs(

@@ -67,6 +67,34 @@ def test_words_that_are_there_are_ones_again(form) -> None:
     torch.testing.assert_close(found.sign(), graph().x.sign())
 
 
+def embedded(data: Data) -> Data:
+    """With what is known of each node along two metapaths; nothing of the first."""
+    generator = torch.Generator().manual_seed(1)
+    z = {f"metapath:{name}": torch.randn(30, 4, generator=generator) for name in "ab"}
+    z["metapath:a"][0] = 0
+    return with_fields(data, **z)
+
+
+@pytest.mark.parametrize("form", [lambda x: x, to_csr], ids=["dense", "csr"])
+def test_embeddings_along_metapaths_stand_beside_features(form) -> None:
+    data = embedded(with_fields(counts(), x=form(counts().x)))
+    assert suitable_preparations(data) == ["given", "rows", "metapaths", "standard"]
+    fitted = fit_preparation("metapaths", data)
+    prepared = dense(fitted.features(data))
+    largest = dense(fit_preparation("largest", data).features(data))
+    torch.testing.assert_close(prepared[:, :40], largest)
+    for first, name in ((40, "a"), (44, "b")):
+        part, z = prepared[:, first : first + 4], data[f"metapath:{name}"]
+        lengths = z.norm(dim=1, keepdim=True)
+        torch.testing.assert_close(part * lengths, z)
+    assert not prepared[0, 40:44].any()
+    with pytest.raises(InvalidInput, match="has 40 features per node with its embed"):
+        fitted.features(counts())
+    broken = with_fields(data, **{"metapath:b": torch.full((30, 4), float("nan"))})
+    with pytest.raises(InvalidInput, match="'metapath:b' has numbers that are not fi"):
+        fitted.features(broken)
+
+
 @given(seed=st.integers(0, 50), scale=st.floats(1e-3, 1e3), shift=st.floats(-9, 9))
 def test_columns_are_standardised(seed: int, scale: float, shift: float) -> None:
     data = graph(seed=seed)
@@ -139,7 +167,7 @@ def test_another_number_of_features_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", PREPARATIONS)
 def test_what_is_stored_is_the_same(name: str) -> None:
-    data = graph() if name in OF_FEATURES else bare(graph())
+    data = bare(graph()) if name in OF_EDGES else embedded(graph())
     fitted = fit_preparation(name, data)
     kind = preparation_called(name)
     again = kind.from_tensors(fitted.tensors())

@@ -17,7 +17,7 @@ from gsebo.data.validate import sized
 from gsebo.graph import Graph
 from gsebo.graph.graph import as_graph
 from gsebo.methods.baselines import hgsl
-from gsebo.methods.baselines.hgsl import HGSL, HGSLProblem, metapath_embeddings
+from gsebo.methods.baselines.hgsl import HGSL, HGSLProblem, chosen_embeddings
 from gsebo.methods.fitting import PreparedGraph, make_task
 from gsebo.sparse import SparseFeatures
 
@@ -60,7 +60,7 @@ def problem_of(graph: Graph, **changes: Any) -> HGSLProblem:
     method = HGSL(**SETTINGS | changes)
     prepared = PreparedGraph(sized(graph), torch.device("cpu"))
     task = make_task(prepared, method.network(), weight_decay=0.01, seed=3)
-    return HGSLProblem(task, method, metapath_embeddings(graph, method.metapaths))
+    return HGSLProblem(task, method, chosen_embeddings(graph, method.metapaths))
 
 
 def anywhere(tree: Tree, seed: int = 0) -> Tree:

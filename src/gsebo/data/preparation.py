@@ -7,12 +7,19 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Self, final
 
+import scipy.sparse
 import torch
 from torch import Tensor
 
+from gsebo.data.relations import metapath_embeddings
 from gsebo.errors import InvalidInput
 from gsebo.files import Form
-from gsebo.graph.features import csr_tensor, normalise_rows
+from gsebo.graph.features import (
+    csr_tensor,
+    features_from_csr,
+    features_to_csr,
+    normalise_rows,
+)
 from gsebo.graph.graph import Graph
 from gsebo.graph.topology import canonicalise
 from gsebo.names import lookup
@@ -144,6 +151,51 @@ class Largest(_OfRows):
     def features(self, data: Graph) -> Tensor:
         given = given_features(data, int(self.columns))
         return normalise_rows(given, largest=True)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Metapaths(Preparation):
+    """The columns of ``"largest"``, and embeddings along metapaths of length one.
+
+    A node that a metapath does not reach has zeros, as its embedding does.
+    """
+
+    name = "metapaths"
+    keeps_columns = False
+    columns: Tensor
+
+    @classmethod
+    def fit(cls, data: Graph) -> Self:
+        return cls(torch.tensor(cls._joined(data).shape[1]))
+
+    @classmethod
+    def suits(cls, data: Graph) -> bool:
+        return _has_features(data) and bool(metapath_embeddings(data))
+
+    @classmethod
+    def forms(cls, columns: int, nodes: int, dtype: torch.dtype) -> dict[str, Form]:
+        return {"columns": _exactly(columns)}
+
+    @staticmethod
+    def _joined(data: Graph) -> Tensor:
+        x = normalise_rows(given_features(data), largest=True)
+        embeddings = metapath_embeddings(data).values()
+        z = [torch.nn.functional.normalize(each.to(x.dtype)) for each in embeddings]
+        if x.layout != torch.sparse_csr:
+            return torch.cat([x, *(each.to(x.device) for each in z)], dim=1)
+        parts = [features_to_csr(x), *(each.numpy() for each in z)]
+        return features_from_csr(scipy.sparse.hstack(parts, "csr"))
+
+    def features(self, data: Graph) -> Tensor:
+        joined = self._joined(data)
+        if joined.shape[1] != int(self.columns):
+            raise InvalidInput(
+                f"the graph has {joined.shape[1]} features per node with its "
+                f"embeddings along metapaths; expected {int(self.columns)}, as in the "
+                "graph of the fit."
+            )
+        return joined
 
 
 @final
@@ -365,7 +417,16 @@ def _degree_bins(data: Graph) -> Tensor:
 
 PREPARATIONS: dict[str, type[Preparation]] = {
     kind.name: kind
-    for kind in (Given, Rows, Largest, Standard, Degree, Identity, DegreeAndIdentity)
+    for kind in (
+        Given,
+        Rows,
+        Largest,
+        Metapaths,
+        Standard,
+        Degree,
+        Identity,
+        DegreeAndIdentity,
+    )
 }
 
 

@@ -101,6 +101,29 @@ def kept_with_nodes(data: Graph) -> list[str]:
     ]
 
 
+def metapath_embeddings(data: Graph) -> dict[str, Tensor]:
+    """What a graph holds for its nodes along metapaths, ``[nodes, columns]``, by name.
+
+    Raises:
+        InvalidInput: Some are no such tensors, or not finite.
+    """
+    found = dict[str, Tensor]()
+    for key in (key for key, value in data if key.startswith(METAPATH)):
+        z, shown = data[key], escaped(key, longest=60)
+        if not (isinstance(z, Tensor) and z.dim() == 2 and len(z) == data.num_nodes):
+            shape = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
+            raise InvalidInput(
+                f"'{shown}' of {shape} given; expected a tensor of "
+                f"({data.num_nodes}, columns)."
+            )
+        if not bool(z.isfinite().all()):
+            raise InvalidInput(
+                f"'{shown}' has numbers that are not finite; expected finite ones."
+            )
+        found[key.removeprefix(METAPATH)] = z
+    return found
+
+
 def opposite_relations(edges: Tensor, types: EntryTypes) -> list[int | None]:
     """For each relation, the one that holds the same edges the other way, if any.
 

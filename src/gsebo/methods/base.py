@@ -104,10 +104,11 @@ class GraphClassifier(SklearnEstimator, ABC):
         weight_decay: λ of the penalty λ/2 ‖W‖².
         backbone_options: Further arguments of the backbone, such as ``heads``.
         features: What is done to the features first: ``"given"`` (nothing), ``"rows"``
-            (each row divided by its sum), ``"largest"`` (by its largest number) or
-            ``"standard"`` (each column to mean 0 and variance 1); ``"degree"``,
-            ``"identity"`` and ``"degree+identity"`` read the edges alone. It is stored
-            with the model, and done to other graphs as well.
+            (each row divided by its sum), ``"largest"`` (by its largest number),
+            ``"metapaths"`` (the same, beside the embeddings along metapaths that the
+            graph has) or ``"standard"`` (each column to mean 0 and variance 1);
+            ``"degree"``, ``"identity"`` and ``"degree+identity"`` read the edges alone.
+            It is stored with the model, and done to other graphs as well.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``.
         random_state: Seed; ``None`` draws one.
 

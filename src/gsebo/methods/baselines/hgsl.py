@@ -34,9 +34,11 @@ from msgspec import Meta
 from torch import Tensor
 
 from gsebo.bilevel import Tree, make_optimizer
+from gsebo.data.relations import metapath_embeddings
 from gsebo.errors import InvalidInput, escaped
 from gsebo.files import Count
 from gsebo.graph import Graph, Propagation
+from gsebo.graph.hetero import METAPATH
 from gsebo.memory import require_memory
 from gsebo.methods.baselines.pairs import dense_features
 from gsebo.methods.baselines.shared import BaselineProblem, LastOf
@@ -57,7 +59,7 @@ from gsebo.sparse import (
 from gsebo.training import Member, Task
 from gsebo.training.history import SelectBy
 
-_METAPATH, _FEATURES, _PROJECTED = "metapath:", "features", "projected"
+_FEATURES, _PROJECTED = "features", "projected"
 _WEIGHTS = "weight", "bias"
 _SITE = 1000
 # A similarity of fewer pairs than this is cheaper by its entries than as a matrix.
@@ -136,7 +138,7 @@ class HGSL(EpochClassifier):
             )
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
-        embeddings = metapath_embeddings(data, self.metapaths)
+        embeddings = chosen_embeddings(data, self.metapaths)
         return self.train_jointly(
             data,
             runs,
@@ -145,35 +147,18 @@ class HGSL(EpochClassifier):
         )
 
 
-def metapath_embeddings(data: Graph, chosen: str) -> dict[str, Tensor]:
+def chosen_embeddings(data: Graph, chosen: str) -> dict[str, Tensor]:
     """The chosen embeddings ``[nodes, columns]`` of a graph, by name."""
-    found = {
-        key.removeprefix(_METAPATH): value
-        for key, value in data
-        if key.startswith(_METAPATH)
-    }
+    found = metapath_embeddings(data)
     names = list(found)
     if chosen != "all":
         names = [each.strip() for each in chosen.split(",")]
     if unknown := [name for name in names if name not in found]:
         raise InvalidInput(
             f"metapaths={escaped(repr(chosen), longest=80)} given, and the graph has "
-            f"no '{_METAPATH}{escaped(unknown[0], longest=40)}'; expected 'all' or "
+            f"no '{METAPATH}{escaped(unknown[0], longest=40)}'; expected 'all' or "
             f"names among: {escaped(', '.join(found), longest=80) or 'none'}."
         )
-    for name in names:
-        z, shown = found[name], escaped(name, longest=40)
-        if not (isinstance(z, Tensor) and z.dim() == 2 and len(z) == data.num_nodes):
-            shape = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
-            raise InvalidInput(
-                f"'{_METAPATH}{shown}' of {shape} given; expected a tensor of "
-                f"({data.num_nodes}, columns)."
-            )
-        if not bool(z.isfinite().all()):
-            raise InvalidInput(
-                f"'{_METAPATH}{shown}' has numbers that are not finite; expected "
-                "finite ones."
-            )
     return {name: found[name] for name in names}
 
 
@@ -429,8 +414,8 @@ class HGSLProblem(BaselineProblem[HGSL]):
             if method.compat:
                 # The authors' have no rows of zeros: all their numbers are equal.
                 given = given.masked_fill((given == 0).all(-1, keepdim=True), 1)
-            self._tables[_METAPATH + name] = self._by_type(given)
-        self._metapaths = [_METAPATH + name for name in embeddings]
+            self._tables[METAPATH + name] = self._by_type(given)
+        self._metapaths = [METAPATH + name for name in embeddings]
         self._stored = self._stored_positions()
         self.similarities = dict(self._all_similarities())
         self.few = self._of_few_pairs()
