@@ -244,8 +244,8 @@ def test_prepared_features_still_belong_to_their_types(name: str) -> None:
     prepared = fit_preparation(name, graph).apply(graph)
     require_types(prepared, 20)
     assert prepared.types is not None
-    of_edges = name in ("degree", "identity", "degree+identity")
-    assert (prepared.types.columns is None) is of_edges
+    own = PREPARATIONS[name].keeps_columns
+    assert (prepared.types.columns is not None) is own
     assert graph.types is not None and graph.types.columns is not None
 
 
