@@ -15,7 +15,7 @@ import gsebo
 from gsebo import DenNE, Graph, InvalidInput
 from gsebo.methods.baselines.denne import (
     Likelihood,
-    Mixture,
+    NoisyGenerator,
     Penalties,
     absent_pairs,
     anchored,
@@ -43,15 +43,15 @@ def drawn(seed: int, *, share: float = 0.4) -> tuple[Tensor, Tensor, float]:
     return linked, absent, rate
 
 
-def mixture(seed: int, level: float = 0.01) -> Mixture:
+def mixture(seed: int, level: float = 0.01) -> NoisyGenerator:
     generator = torch.Generator().manual_seed(100 + seed)
     shape = NODES, COMMUNITIES
     membership = torch.rand(shape, generator=generator, dtype=torch.float64) + 0.01
-    return Mixture(membership, torch.tensor(level, dtype=torch.float64))
+    return NoisyGenerator(membership, torch.tensor(level, dtype=torch.float64))
 
 
 def written_out(
-    linked: Tensor, absent: Tensor, rate: float, model: Mixture, costs: Penalties
+    linked: Tensor, absent: Tensor, rate: float, model: NoisyGenerator, costs: Penalties
 ) -> Tensor:
     """L as the docstring has it, pair by pair, with N that is the best."""
     z, level = model
@@ -82,8 +82,8 @@ def test_the_likelihood_and_its_derivative(seed: int) -> None:
     z, level = mixture(seed)
     z = z.requires_grad_()
     level = level.requires_grad_()
-    expected = written_out(linked, absent, rate, Mixture(z, level), penalties())
-    bound = likelihood.bound(Mixture(z.detach(), level.detach()))
+    expected = written_out(linked, absent, rate, NoisyGenerator(z, level), penalties())
+    bound = likelihood.bound(NoisyGenerator(z.detach(), level.detach()))
     assert bound.value == pytest.approx(float(expected.detach()))
     slopes = torch.autograd.grad(expected, [z, level])
     torch.testing.assert_close(bound.up - bound.down, slopes[0])

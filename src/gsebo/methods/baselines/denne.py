@@ -304,7 +304,7 @@ class Penalties(NamedTuple):
     degree: float  # δ
 
 
-class Mixture(NamedTuple):
+class NoisyGenerator(NamedTuple):
     """A generated graph and noise."""
 
     membership: Tensor  # z, [nodes, communities].
@@ -326,10 +326,10 @@ class Bound(NamedTuple):
     level: Tensor  # The best η.
     noise: Tensor  # N of each linked pair.
 
-    def highest(self, model: Mixture) -> Mixture:
+    def highest(self, model: NoisyGenerator) -> NoisyGenerator:
         """The mixture at the maximum of the bound."""
         step = (self.up / self.down.clamp(min=_LEAST)).sqrt()
-        return Mixture(model.membership * step, self.level)
+        return NoisyGenerator(model.membership * step, self.level)
 
 
 @final
@@ -365,7 +365,7 @@ class Likelihood:
         self._mean_degree = self.linked.num_entries / num_nodes * self._unit
         self._noise_odds = math.exp(-penalties.noise)
 
-    def start(self, noise: Noise, *, denoise: bool) -> Mixture:
+    def start(self, noise: Noise, *, denoise: bool) -> NoisyGenerator:
         """Memberships by the smoothest directions of the graph, and some noise."""
         links, size = self.linked, self.linked.num_rows
         like = torch.empty((), dtype=torch.float64, device=links.device)
@@ -376,9 +376,9 @@ class Likelihood:
         membership = links.row_counts.unsqueeze(1) * shares * self._unit
         pairs = size * (size - 1)
         first = _FIRST_NOISE * links.num_entries / pairs if denoise else 0.0
-        return Mixture(membership, like.new_tensor(first))
+        return NoisyGenerator(membership, like.new_tensor(first))
 
-    def bound(self, model: Mixture) -> Bound:
+    def bound(self, model: NoisyGenerator) -> Bound:
         """L at these numbers, and what bounds it from below elsewhere."""
         (z, level), (_, community, degree) = model, self._penalties
         generated = sddmm(self.linked, z, z).clamp(min=_LEAST)
