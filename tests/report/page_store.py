@@ -180,6 +180,21 @@ backbones = ["gcn"]
 datasets = ["cora"]
 noise = [0, "prbcd:10", "prbcd:50"]
 """,
+    "hetero": """
+title = "Types: small"
+seeds = 2
+[[trials]]
+methods = ["vanilla", "amortised"]
+backbones = ["gcn", "relational-gcn"]
+datasets = ["yelp"]
+noise = [0, "false_typed:30", "false_typed:100"]
+[[trials]]
+methods = ["vanilla"]
+backbones = ["gcn"]
+datasets = ["yelp"]
+set = { features = "standard" }
+label = "without noise"
+""",
 }
 
 RunOutcome = Callable[[Planned], Result | None]

@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
+from tests.report.page_store import RECIPES
 from tests.report.synthetic import fill, recipe_of
 
 from gsebo.experiments import Planned, Result, Store, Tuning, load_recipe, make_plan
@@ -113,6 +114,21 @@ def test_a_figure_has_a_panel_for_each_graph(tmp_path: Path, whole: bool) -> Non
     panel = over_budgets(levels).groups[0].cards[0].panels[0]  # type: ignore[union-attr]
     assert "the share of edges changed by PRBCD" in panel.svg
     assert panel.tags.methods == ("vanilla", "soft_median")
+
+
+def test_several_networks_have_lines_of_their_own(tmp_path: Path) -> None:
+    drawing = over_budgets(gathered(tmp_path, RECIPES["hetero"], "hetero"))
+    assert drawing is not None
+    assert [panel.caption for panel in drawing.legend[:4]] == [
+        f"{row}, {method}"
+        for method in ("vanilla", "amortised")
+        for row in ("GCN", "R-GCN")
+    ]
+    (card,) = drawing.groups[0].cards
+    assert card.title == "Yelp"
+    # What was tried without noise alone would be a point.
+    assert "without noise" not in card.panels[0].svg
+    assert "R-GCN, amortised" in card.panels[0].svg
 
 
 def test_nothing_stored_is_nothing_drawn(tmp_path: Path) -> None:

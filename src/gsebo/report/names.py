@@ -138,6 +138,7 @@ _METHODS = {
     "gen": "GEN",
     "stable": "STABLE",
     "denne": "DenNE",
+    "hgsl": "HGSL",
     "gcn_jaccard": "GCN-Jaccard",
     "gcn_svd": "GCN-SVD",
     "rgcn": "RGCN",
@@ -146,6 +147,8 @@ _METHODS = {
 }
 _BACKBONES = {
     "gcn": "GCN",
+    "relational-gcn": "R-GCN",
+    "han": "HAN",
     "gat": "GAT",
     "sage": "GraphSAGE",
     "sage-gcn": "GraphSAGE (gcn)",
@@ -170,6 +173,8 @@ _DATASETS = {
     "air-usa": "Air-USA",
     "pubmed": "Pubmed",
     "amazon-computers": "Amazon Computers",
+    "dblp": "DBLP",
+    "yelp": "Yelp",
     "minesweeper": "Minesweeper",
     "texas": "Texas",
     "wordnet-lexname": "WordNet",

@@ -22,5 +22,6 @@ FIGURES: dict[str, Callable[[Evidence], Drawing | None]] = {
     "metattack": over_budgets,
     "nettack": over_budgets,
     "prbcd": over_budgets,
+    "hetero": over_budgets,
 }
 """What draws a recipe; ``None`` is drawn where nothing is stored."""

@@ -3,6 +3,7 @@
 A budget is either a level of noise of one dataset, or a dataset of its own of a family.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,8 @@ from gsebo.report.names import backbone_title, dataset_title, method_title
 
 _NO_EDGES = "mlp"
 _Place = tuple[str, NoiseSpec]
+# Lines and markers of the further settings of a method, in their order.
+_OTHERS = (("-.", "d"), (":", "v"), ("--", "<"))
 # Network, method and setting of the cells that are one line.
 _Key = tuple[str, str, str]
 
@@ -60,20 +63,24 @@ def over_budgets(evidence: Evidence) -> Drawing | None:
 
 
 def _lines(cells: Iterable[Cell]) -> dict[_Key, _Line]:
-    """A line for each network, method and setting; no two look the same."""
+    """A line for each network, method and setting; few look the same."""
     found: dict[_Key, _Line] = {}
+    cells = list(cells)
+    networks = {cell.row for cell in cells if cell.row != _NO_EDGES}
     for cell in cells:
         key = (cell.row, cell.method, cell.setting)
         if key in found:
             continue
         beside = cell.row == _NO_EDGES and cell.method != _NO_EDGES
         title = method_title(cell.method)
-        name = f"{backbone_title(cell.row)}, {title}" if beside else title
+        named = beside or (len(networks) > 1 and cell.row != _NO_EDGES)
+        name = f"{backbone_title(cell.row)}, {title}" if named else title
         label = ", ".join(filter(None, (name, cell.setting)))
         style = method_style(_NO_EDGES if beside else cell.method)
-        if any(line.style == style for line in found.values()):
-            # Another setting of a method has its colour.
-            style = replace(style, line="-.", marker="d")
+        # Another setting of a method has its colour.
+        others = (replace(style, line=line, marker=marker) for line, marker in _OTHERS)
+        taken = {line.style for line in found.values()}
+        style = next((one for one in (style, *others) if one not in taken), style)
         found[key] = _Line(label, style, cell.method)
     return found
 
@@ -113,9 +120,17 @@ def _panel(
     evidence: Evidence, budgets: _Budgets, lines: Mapping[_Key, _Line], number: int
 ) -> Panel | None:
     found: dict[_Line, list[Summary | None]] = {}
-    for cell in evidence.results:
+    here = [
+        one for one in evidence.results if (one.dataset, one.noise) in budgets.places
+    ]
+    asked = Counter((cell.row, cell.method, cell.setting) for cell in here)
+    for cell in here:
+        places = asked[cell.row, cell.method, cell.setting]
+        if places == 1 < len(budgets.places):
+            # One of several places alone is no line.
+            continue
         place, summary = (cell.dataset, cell.noise), evidence.summary(cell)
-        if place in budgets.places and summary is not None:
+        if summary is not None:
             line = lines[cell.row, cell.method, cell.setting]
             shown = found.setdefault(line, [None] * len(budgets.places))
             shown[budgets.places.index(place)] = summary

@@ -53,6 +53,7 @@ _METHODS = {
     "rgcn": LineStyle(PURPLE, "-.", "v"),
     "gnnguard": LineStyle(GREEN, "-", "p"),
     "soft_median": LineStyle(SKY, "-", "h"),
+    "hgsl": LineStyle(PURPLE, "--", "s"),
 }
 PAPER = LineStyle(INK, "-", "_")
 NODES = {
