@@ -1,14 +1,13 @@
 """Random propagation (Feng et al., NeurIPS 2020) with edge strengths."""
 
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
 
 from gsebo.nn.base import (
     SYMMETRIC,
-    FeatureNorm,
     Features,
     LayerStrengths,
     Linear,
@@ -36,14 +35,11 @@ class GRAND(SizedBackbone):
     Args:
         hops: How far features go: K.
         node_dropout: Share of the nodes that are left out in a training step.
-        norm: What hidden layers give is normalised before its activation: ``"layer"``
-            over the channels of each node, ``"batch"`` each channel over all nodes.
     """
 
     normalisation = SYMMETRIC
     hops: int = 8
     node_dropout: float = 0.5
-    norm: Literal["none", "layer", "batch"] = "none"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -54,10 +50,6 @@ class GRAND(SizedBackbone):
         self.weight = glorot(given, width)
         self.bias = nn.Parameter(torch.zeros(width))
         self.layers = nn.ModuleList(Linear(*size) for size in others)
-        # A network without has none of their weights.
-        if self.norm != "none":
-            widths = [size[0] for size in others]
-            self.norms = nn.ModuleList(FeatureNorm(each, self.norm) for each in widths)
 
     def forward(
         self,
@@ -80,7 +72,5 @@ class GRAND(SizedBackbone):
             total = total + z
         h = total / (self.hops + 1) + self.bias
         for number, layer in enumerate(self.layers, start=1):
-            if self.norm != "none":
-                h = self.norms[number - 1](h)
             h = layer(dropout(torch.relu(h), self.dropout, noise, 2 * number))
         return h
