@@ -9,7 +9,7 @@ INPUTS := pyproject.toml constraints.txt
 # Threads that wait should sleep: on a busy machine spinning ones cost a tenfold.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: demo test portable fuzz lint readme bench clean
+.PHONY: demo test portable fuzz lint docs readme tutorials bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/gsebo compare cora --methods vanilla,gsebo --seed 0
@@ -34,9 +34,18 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The documentation as a site, in build/site; `make test` builds it too, and looks at it.
+docs: $(VENV)/.installed-test
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
 readme: $(VENV)/.installed-test
 	$(BIN)/python scripts/paper_preset.py
 	$(BIN)/python scripts/tables.py
+	$(BIN)/python scripts/pictures.py
+
+# Runs the notebooks of docs/tutorials in full size: some minutes.
+tutorials: $(VENV)/.installed-test
+	$(BIN)/python scripts/tutorials.py
 
 bench: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks equality

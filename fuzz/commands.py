@@ -98,7 +98,7 @@ _VERIFIES = ("results verify", "results migrate", "data verify")
 
 @final
 class Commands(Target):
-    """Words on the command line: exit code 0, or 2 with one sentence."""
+    """Words on the command line: exit code 0, or 2 with one sentence and its page."""
 
     name, share = "commands", 3
     may_change = True
@@ -172,6 +172,7 @@ class Commands(Target):
             raise Violation(f"exit code {code}\n{result.output}")
         if code == 2:
             told = [line for line in lines if not line.startswith("Warning: ")]
-            if len(told) != 1 or not told[0].startswith("Error: ") or result.stdout:
+            begin = [line.partition(": ")[0] for line in told]
+            if begin != ["Error", "Read on"] or result.stdout:
                 raise Violation(f"not one sentence\n{result.output}")
             raise InvalidInput(told[0])

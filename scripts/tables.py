@@ -33,13 +33,14 @@ CHOICES = "-choices"
 def main() -> None:
     """Rewrite or check the tables of all files."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("files", type=Path, nargs="*", help="README.md and docs/*.md")
+    parser.add_argument("files", type=Path, nargs="*", help="README.md and all docs/")
     parser.add_argument("--check", action="store_true", help="write nothing")
     parser.add_argument("--results", type=Path, default=ROOT / "results")
     options = parser.parse_args()
     store = Store(options.results)
     stale = []
-    for path in options.files or [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]:
+    pages = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+    for path in options.files or pages:
         text = path.read_text("utf-8")
         try:
             fresh = rewritten(text, store)

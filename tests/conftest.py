@@ -1,11 +1,14 @@
 import gc
 import os
+import shutil
 import warnings
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from tests.report.browser import OpenPage, Tab
 
 import gsebo  # noqa: F401  # Before torch, so that it can fix which code that runs.
 
@@ -14,6 +17,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import torch_geometric  # noqa: F401
 
+ROOT = Path(__file__).parents[1]
 _GIVEN = os.environ.get("GSEBO_DATA")
 _NUMBERS = count()
 
@@ -68,3 +72,35 @@ def own_cache(caches: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("GSEBO_DATA", raising=False)
     monkeypatch.setenv("GSEBO_CACHE", str(cache))
     return cache
+
+
+@pytest.fixture(scope="session")
+def screenshots() -> Path:
+    """Where pictures go, to be looked at after a run."""
+    folder = Path(os.environ.get("GSEBO_TEST_OUTPUT", ROOT / "test-output"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def open_page() -> Iterator[OpenPage]:
+    """Opens files in Chromium."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    program = next(filter(None, map(shutil.which, names)), None)
+    if program is None:
+        pytest.skip(f"no browser: none of {', '.join(names)} is on the PATH")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # Root and most containers have no sandbox, and the pages here are our own.
+        browser = playwright.chromium.launch(
+            executable_path=program, args=["--no-sandbox"]
+        )
+        tabs: list[Tab] = []
+
+        def open_file(path: Path, **settings: object) -> Tab:
+            tabs.append(Tab(browser, path, **settings))
+            return tabs[-1]
+
+        yield open_file
+        browser.close()

@@ -12,7 +12,7 @@ ROOT = Path(gsebo.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 TEXTS = {path: path.read_text("utf-8") for path in FILES}
 
-PAGE = (Path(__file__).parents[1] / "docs/architecture.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[1] / "docs/how/architecture.md").read_text("utf-8")
 # From the rooms that know nothing of others to the one that may know all.
 LAYERS = tuple(re.findall(r"^\| `(\w+)/` \|", PAGE, re.MULTILINE))
 SHARED = {

@@ -84,7 +84,7 @@ def set_reproducible() -> None:
 
     Must be called before anything is computed with torch or numba, at best before they
     are imported; or set ``GSEBO_REPRODUCIBLE=1``. Processes that are started later
-    inherit it. Dense products take longer: see ``docs/reproducibility.md``.
+    inherit it. Dense products take longer: see ``docs/how/reproducibility.md``.
 
     Raises:
         InvalidInput: If the processor cannot, or if it is too late.

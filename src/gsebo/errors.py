@@ -14,15 +14,21 @@ class InvalidInput(ValueError):
 
     Whatever the message quotes, of files or names of files, it is one line that can be
     shown.
+
+    Args:
+        message: What was given, and what was expected.
+        about: What was named, such as a method: the command line says where to read of
+            it.
     """
 
-    def __init__(self, message: str = "") -> None:
+    def __init__(self, message: str = "", *, about: str | None = None) -> None:
         shown = escaped(message, longest=len(message))
         if len(shown) > _LONGEST:
             # In the middle, where a long name is: both ends say what is wrong.
             half = _LONGEST // 2 - 1
             shown = f"{shown[:half]}…{shown[-half:]}"
         super().__init__(shown)
+        self.about = about
 
 
 class InputWarning(UserWarning):

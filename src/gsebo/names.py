@@ -162,10 +162,10 @@ def own_name(kind: str, name: str, choices: Mapping[str, T]) -> str:
     """
     if not isinstance(name, str):
         expected = f"expected one of: {', '.join(choices)}."
-        raise InvalidInput(f"{name!r} given as {kind}; {expected}")
+        raise InvalidInput(f"{name!r} given as {kind}; {expected}", about=kind)
     by_name = {normalise(key): key for key in choices}
     if (wanted := normalise(name)) not in by_name:
-        raise InvalidInput(unknown_name(kind, name, choices))
+        raise InvalidInput(unknown_name(kind, name, choices), about=kind)
     return by_name[wanted]
 
 

@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from gsebo import generate_graph
 from gsebo.cli.main import app
+from gsebo.cli.read_on import DOCUMENTATION
 from gsebo.data import save_npz
 
 Command = Callable[..., Result]
@@ -75,7 +76,8 @@ def refused(result: Result) -> str:
     assert result.exit_code == 2, result.output
     assert result.stdout == ""
     lines = result.stderr.splitlines()
-    assert len(lines) == 1, result.stderr
+    assert len(lines) == 2, result.stderr
     assert lines[0].startswith("Error: ")
     assert lines[0].endswith((".", "?"))
+    assert lines[1].startswith(f"Read on: {DOCUMENTATION}/")
     return lines[0]

@@ -13,6 +13,7 @@ import torch
 
 from cli.conftest import Command, control_c_is_heard
 from gsebo import load_model
+from gsebo.cli.read_on import BY_COMMAND, address
 
 GSEBO = [sys.executable, "-m", "gsebo"]
 LONG = ["--set", "max_outer_steps=60", "--set", "patience=60", "--device", "cpu"]
@@ -33,7 +34,9 @@ def test_one_sentence_without_traceback() -> None:
     done = subprocess.run([*GSEBO, "fitt"], capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr == "Error: No such command 'fitt'. Did you mean 'fit'?\n"
+    sentence, read_on = done.stderr.splitlines()
+    assert sentence == "Error: No such command 'fitt'. Did you mean 'fit'?"
+    assert read_on == f"Read on: {address(BY_COMMAND[''])}"
 
 
 def started(arguments: list[str], folder: Path) -> subprocess.Popen[str]:

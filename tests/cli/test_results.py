@@ -61,6 +61,8 @@ def test_an_unreadable_line_stays_and_stops_a_run(
 
 def test_no_folder(command: Command, folder: Path) -> None:
     assert "no such folder" in refused(command("results", "verify"))
+    listed = command("results", "list")
+    assert listed.exit_code == 0 and f"no folder {folder} yet" in listed.stderr
     assert not folder.exists()
 
 

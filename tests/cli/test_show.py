@@ -7,9 +7,11 @@ import re
 from pathlib import Path
 from statistics import mean
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
+from experiments.small import result
 from gsebo.experiments import Store, Tuning, execute, load_recipe, make_plan
 
 from .conftest import Command, json_of, refused
@@ -130,14 +132,100 @@ def test_fewer_seeds_can_be_asked_for(show: Command, folder: Path) -> None:
     assert content["cells"][0]["mean"] == pytest.approx(100 * first["test_accuracy"])
 
 
-def test_recipes_of_the_package_need_no_results(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def shipped(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """As if the same results had come with the package."""
+    archive = tmp_path / "shipped.zip"
+    with ZipFile(archive, "w") as file:
+        file.write(folder / "results" / "table1.jsonl", "table1.jsonl")
+    monkeypatch.setattr("gsebo.experiments.shipped.ARCHIVE", archive)
     monkeypatch.delenv("GSEBO_RESULTS", raising=False)
-    result = command("show", "table1")
-    assert result.exit_code == 0
-    assert "84.0 ± 0.4" in result.stdout
-    assert "`gsebo run table1`" in result.stderr
+    return archive
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a source tree: nothing came with the package."""
+    monkeypatch.setattr("gsebo.experiments.shipped.ARCHIVE", tmp_path / "no.zip")
+    monkeypatch.delenv("GSEBO_RESULTS", raising=False)
+
+
+@pytest.mark.parametrize("place", ["nowhere", "folder", "options"])
+def test_where_nothing_is_stored_a_sentence_says_what_to_do(
+    command: Command, bare: None, tmp_path: Path, place: str
+) -> None:
+    where: tuple[object, ...] = ()
+    if place == "folder":
+        Path("results").mkdir()
+    elif place == "options":
+        Store(tmp_path / "stored").append("other", [result(0, method="magna")])
+        where = ("--results", tmp_path / "stored")
+    for name, *options in (["overfitting"], ["equal_budget", "--choices"]):
+        sentence = refused(command("show", name, *options, *where))
+        assert f"no results of {name} are stored in" in sentence
+        assert f"`gsebo run {name}`" in sentence and "--results DIR" in sentence
+        assert "--shipped" not in sentence
+
+
+def test_what_came_with_the_package_is_shown_where_there_is_no_other(
+    command: Command, folder: Path, shipped: Path
+) -> None:
+    asked = ("show", folder / "table1.toml", "--format", "json")
+    ours = command(*asked)
+    assert "came with gsebo" in ours.stderr
+    theirs = command(*asked, "--results", folder / "results")
+    assert json_of(ours) == json_of(theirs)
+    assert "came with gsebo" not in theirs.stderr
+    assert command(*asked, "--quiet").stderr == ""
+    unknown = refused(command("show", "overfitting"))
+    assert "no results of overfitting came with gsebo" in unknown
+
+
+def test_own_results_and_those_that_came_are_never_mixed(
+    command: Command,
+    folder: Path,
+    shipped: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = ("show", folder / "table1.toml", "--format", "json")
+    both = json_of(command(*asked))
+    assert both["cells"][0]["seeds"] == 2
+    recipe = load_recipe(str(folder / "table1.toml"))
+    known = Store(folder / "results").results()
+    trials = [one.trial for one in make_plan(recipe, Tuning(known)).trials]
+    before = shipped.read_bytes()
+    # As soon as there is a folder it is the only one, with whatever it has.
+    Path("results").mkdir()
+    assert "--shipped shows what came with gsebo" in refused(command(*asked))
+    Store(Path("results")).append("mine", [known[trials[0].key]])
+    own = command(*asked)
+    assert json_of(own)["cells"][0]["seeds"] == 1
+    assert "came with gsebo" not in own.stderr
+    monkeypatch.setenv("GSEBO_RESULTS", "results")
+    assert json_of(command(*asked))["cells"][0]["seeds"] == 1
+    assert json_of(command(*asked, "--shipped")) == both
+    assert shipped.read_bytes() == before
+
+
+def test_a_source_tree_has_nothing_to_ship(command: Command, bare: None) -> None:
+    assert "runs from a source tree" in refused(command("show", "table1", "--shipped"))
+    assert "runs from a source tree" in refused(command("report", "--shipped"))
+    sentence = refused(command("report"))
+    assert "no results are stored in results" in sentence
+    assert not Path("report.html").exists()
+
+
+def test_a_report_of_what_came_with_the_package(
+    command: Command, shipped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One recipe is enough.
+    monkeypatch.setattr("gsebo.report.page.results._ORDER", ("table1",))
+    monkeypatch.setattr("gsebo.report.page.results.recipe_names", list)
+    done = command("report")
+    assert done.exit_code == 0, done.stderr
+    assert "came with gsebo" in done.stderr
+    assert Path("report.html").is_file()
 
 
 def test_the_folder_of_results_can_come_from_the_environment(

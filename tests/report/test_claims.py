@@ -26,7 +26,7 @@ from gsebo.report.tables.table import Sheet, Value
 from .synthetic import COMPARED, fill, recipe_of
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/reproduction.md").read_text("utf-8")
+PAGE = (ROOT / "docs/evidence/reproduction.md").read_text("utf-8")
 ROWS = ("gcn", "gat", "sage", "jk")
 GRAPHS = ("cora", "citeseer", "terrorist", "air-usa")
 
@@ -139,7 +139,7 @@ def test_tables_have_the_same_figures(store: Store) -> None:
 
 def test_what_the_audit_says_of_all_places_holds(store: Store) -> None:
     evidence = gather_evidence(load_recipe("controls"), store)
-    said = (ROOT / "docs/audit.md").read_text("utf-8")
+    said = (ROOT / "docs/evidence/audit.md").read_text("utf-8")
     for method, words in (
         ("vanilla", "above vanilla p = 0.002"),
         ("frozen", "above frozen 0.0002"),

@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 from tests.report.page_reader import PageReader
 from tests.report.page_store import fill_pages, made_up
-from tests.report.synthetic import recipe_of
+from tests.report.synthetic import SEARCH, fill, recipe_of
 
 from gsebo.errors import InvalidInput
 from gsebo.experiments import ExperimentRecipe, Planned, Result, Store
@@ -196,6 +196,31 @@ tuned_by = "{tmp_path / "search.toml"}"
     failed = build_page(store, [first, tuned])
     assert "every candidate of the search" in failed.sections[-1].gaps[0]
     assert failed.sections[0].stored == waiting.sections[0].stored > 0
+
+
+def test_choices_that_another_method_lists_leave_no_hole(tmp_path: Path) -> None:
+    store = Store(tmp_path / "results")
+    search = recipe_of(
+        tmp_path, SEARCH.replace('"gsebo", "vanilla"', '"vanilla"'), "search"
+    )
+    recipe = recipe_of(
+        tmp_path,
+        f"""
+title = "As vanilla"
+seeds = 2
+[[trials]]
+methods = ["vanilla", "train_val"]
+backbones = ["gcn"]
+datasets = ["cora"]
+tuned_by = "{tmp_path / "search.toml"}"
+tuned_as = "vanilla"
+""",
+        "as_vanilla",
+    )
+    fill(store, search)
+    fill(store, recipe)
+    (section,) = build_page(store, [recipe]).sections
+    assert (section.stored, section.choices, section.gaps) == (4, (), ())
 
 
 @pytest.mark.parametrize("exists", [True, False])

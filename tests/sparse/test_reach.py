@@ -102,6 +102,6 @@ def test_the_example_in_the_documentation(shared: Path) -> None:
     graph = Topology.of(canonicalise(data), self_loops=True, device="cpu")
     labelled = data.train_mask.nonzero().squeeze(-1)
     reach = Reach(graph.pattern, labelled, 2)
-    text = (Path(__file__).parents[2] / "docs" / "speed.md").read_text("utf-8")
+    text = (Path(__file__).parents[2] / "docs/how/speed.md").read_text("utf-8")
     said = f"{len(labelled)} labelled nodes of PubMed depends on {reach.sizes[-1]:,} of"
     assert f"{said} its {data.num_nodes:,}" in " ".join(text.split())

@@ -17,6 +17,7 @@ ATTACKS: "Registry[type[Attack]]" = Registry(
         "metattack": "gsebo.attacks.metattack:Metattack",
     }
 )
+"""Attacks by name, as ``gsebo attack --kind`` takes them."""
 
 NODE_SETS = ("test", "val", "train", "unlabelled", "all")
 """Nodes that go by a name; those without a known label are unlabelled."""

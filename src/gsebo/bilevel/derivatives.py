@@ -41,7 +41,13 @@ class BilevelProblem(Protocol):
 
 
 class Iterate(NamedTuple):
-    """Where inner training stands: weights, and the number of the next inner step."""
+    """Where inner training stands: weights, and the number of the next inner step.
+
+    Attributes:
+        weights: The inner variables, by their names.
+        state: What the optimiser remembers.
+        step: Number of the next inner step, from 0 on.
+    """
 
     weights: Tree
     state: State
@@ -49,7 +55,13 @@ class Iterate(NamedTuple):
 
 
 def begin(optimizer: Optimizer, weights: Tree, *, step: int = 0) -> Iterate:
-    """Return the iterate before any training, with a fresh optimiser state."""
+    """Return the iterate before any training, with a fresh optimiser state.
+
+    Args:
+        optimizer: What will train the weights.
+        weights: The initial ones; they are detached.
+        step: Number of the first step.
+    """
     weights = detach(weights)
     return Iterate(weights, optimizer.init(weights), step)
 

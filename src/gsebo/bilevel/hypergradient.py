@@ -21,12 +21,19 @@ from gsebo.bilevel.tree import Tree, detach, filled, gradient, require_grad
 
 
 class HypergradientStep(NamedTuple):
-    """What one call of an engine gives, without any graph."""
+    """What one call of an engine gives, without any graph.
 
-    gradient: Tree  # dF(W_tau(Z), Z) / dZ, named and shaped as Z.
-    iterate: Iterate  # Where inner training stands after the steps.
-    outer_loss: Tensor  # F(W_tau, Z).
-    inner_losses: list[Tensor]  # L before each of the steps.
+    Attributes:
+        gradient: dF(W_tau(Z), Z) / dZ, named and shaped as Z.
+        iterate: Where inner training stands after the steps.
+        outer_loss: F(W_tau, Z).
+        inner_losses: L before each of the steps.
+    """
+
+    gradient: Tree
+    iterate: Iterate
+    outer_loss: Tensor
+    inner_losses: list[Tensor]
 
 
 class Hypergradient(ABC):

@@ -27,7 +27,12 @@ from gsebo.errors import InvalidInput
 
 
 class State(NamedTuple):
-    """What an optimiser remembers: how often it stepped, and its slots (moments)."""
+    """What an optimiser remembers: how often it stepped, and its slots (moments).
+
+    Attributes:
+        count: How often the optimiser has stepped.
+        slots: Its moments, by names; empty where it has none.
+    """
 
     count: int  # type: ignore[assignment]  # nobody needs tuple.count here
     slots: Tree
@@ -99,7 +104,11 @@ def _checked_rate(learning_rate: float) -> float:
 
 
 def sgd(lr: float) -> Optimizer:
-    """Plain gradient descent, ``W_t = W_{t-1} - lr g_t``, with a finite ``lr >= 0``."""
+    """Plain gradient descent, ``W_t = W_{t-1} - lr g_t``, with a finite ``lr >= 0``.
+
+    Args:
+        lr: Learning rate.
+    """
     rate = _checked_rate(lr)
 
     def update(gradients: Tree, state: State, weights: Tree) -> tuple[Tree, State]:
@@ -116,7 +125,12 @@ def sgd(lr: float) -> Optimizer:
 
 
 def momentum(lr: float, beta: float = 0.9) -> Optimizer:
-    """Heavy ball, ``M_t = beta M_{t-1} + g_t`` and ``W_t = W_{t-1} - lr M_t``."""
+    """Heavy ball, ``M_t = beta M_{t-1} + g_t`` and ``W_t = W_{t-1} - lr M_t``.
+
+    Args:
+        lr: Learning rate, finite and not negative.
+        beta: Share of the last step that is kept, below 1.
+    """
     rate = _checked_rate(lr)
     if not 0 <= beta < 1:
         raise InvalidInput(f"momentum beta={beta!r} given; expected a number in [0, 1)")
@@ -152,6 +166,10 @@ def scheduled(optimizer: Optimizer, factor: Callable[[int], float]) -> Optimizer
     this is the learning rate times the factor. ``count`` is the number of updates
     before this one, 0 at first.
 
+    Args:
+        optimizer: What makes the steps.
+        factor: From the number of updates before this one to what it is multiplied by.
+
     >>> from gsebo.bilevel import sgd
     >>> halving = scheduled(sgd(1.0), lambda count: 0.5**count)
     >>> weights = {"w": torch.tensor(4.0)}
@@ -175,7 +193,12 @@ def scheduled(optimizer: Optimizer, factor: Callable[[int], float]) -> Optimizer
 
 
 def clipped(optimizer: Optimizer, max_norm: float) -> Optimizer:
-    """Shrink the gradients, all by one factor, to a norm of at most ``max_norm``."""
+    """Shrink the gradients, all by one factor, to a norm of at most ``max_norm``.
+
+    Args:
+        optimizer: What makes the steps.
+        max_norm: The largest norm that all gradients together may have.
+    """
     number = isinstance(max_norm, Real) and not isinstance(max_norm, bool)
     if not number or not math.isfinite(max_norm) or max_norm <= 0:
         raise InvalidInput(

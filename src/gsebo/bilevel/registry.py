@@ -20,6 +20,7 @@ HYPERGRADIENTS: Registry[Callable[..., "Hypergradient"]] = Registry(
         "first_order": "gsebo.bilevel.hypergradient:first_order",
     }
 )
+"""What ``hypergradient`` may be, by name: what builds the engine."""
 OPTIMIZERS: Registry[Callable[[float], "Optimizer"]] = Registry(
     {
         "sgd": "gsebo.bilevel.optimizers:sgd",
@@ -27,6 +28,7 @@ OPTIMIZERS: Registry[Callable[[float], "Optimizer"]] = Registry(
         "adam": "gsebo.bilevel.optimizers:adam",
     }
 )
+"""Optimisers by name: from a learning rate to what makes the steps."""
 
 
 def make_hypergradient(
@@ -36,6 +38,11 @@ def make_hypergradient(
     horizon: int | None = None,
 ) -> "Hypergradient":
     """Build an engine by name; an engine is returned as it is, horizon and all.
+
+    Args:
+        hypergradient: A name of ``HYPERGRADIENTS``, or an engine.
+        direct_term: Whether ∂F/∂Z at fixed weights belongs to the gradient.
+        horizon: How many steps are looked back through, for ``"truncated"``.
 
     >>> make_hypergradient("truncated", direct_term=False).horizon
     5
@@ -58,6 +65,10 @@ def make_hypergradient(
 
 def make_optimizer(name: str, lr: float) -> "Optimizer":
     """Build the optimiser called ``name`` with learning rate ``lr``.
+
+    Args:
+        name: A name of ``OPTIMIZERS``.
+        lr: Learning rate.
 
     >>> make_optimizer("Adam", 0.01).init({}).count
     0

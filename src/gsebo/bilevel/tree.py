@@ -12,6 +12,7 @@ from torch import Tensor
 from gsebo.errors import InvalidInput
 
 Tree = dict[str, Tensor]
+"""Tensors by name: weights, parameters of a structure, or their gradients."""
 
 
 def detach(tree: Tree) -> Tree:

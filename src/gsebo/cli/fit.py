@@ -340,7 +340,8 @@ def read_settings(items: Iterable[str], estimators: Sequence[type]) -> list[Sett
             raise InvalidInput(f"{setting} given; expected it as {option}.")
         if setting.name not in known:
             free = {n: kind for n, kind in known.items() if n not in _OWN_OPTION}
-            raise InvalidInput(unknown_name("parameter", setting.name, free))
+            sentence = unknown_name("parameter", setting.name, free)
+            raise InvalidInput(sentence, about="parameter")
     return settings
 
 

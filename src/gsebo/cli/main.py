@@ -21,6 +21,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from gsebo.cli.output import messages
+from gsebo.cli.read_on import address, page_of
 from gsebo.code_paths import fix_code_paths, set_reproducible
 from gsebo.data.datasets.registry import cache_folder
 from gsebo.errors import InvalidInput, escaped
@@ -214,6 +215,7 @@ class Commands(TyperGroup):
         self.commands = {
             name: TyperCommand(name, help=info.help) for name, info in COMMANDS.items()
         }
+        self._called = ""
 
     def resolve_command(
         self, ctx: Any, args: list[str]
@@ -222,6 +224,7 @@ class Commands(TyperGroup):
         name, known, rest = super().resolve_command(ctx, args)
         if name is None or known is None:
             return name, known, rest
+        self._called = " ".join([name, *rest[:1]])
         # Before it imports torch.
         fix_code_paths()
         return name, COMMANDS[name].load(name), rest
@@ -229,25 +232,35 @@ class Commands(TyperGroup):
     def main(self, *args: Any, **options: Any) -> Any:
         """Run and exit.
 
-        The code is 0, or 2 with one sentence for bad input, 70 with one for a defect
-        of gsebo itself, 130 for Ctrl-C.
+        The code is 0, or 2 with one sentence for bad input and where to read on, 70
+        with one for a defect of gsebo itself, 130 for Ctrl-C.
         """
         options |= {"prog_name": "gsebo", "standalone_mode": False}
+        self._called = ""
         with messages.shown():
             try:
                 code = super().main(*args, **options)
             except InvalidInput as error:
-                messages.error(str(error))
-                code = _BAD_INPUT
+                code = self._refused(str(error), error)
             except _UsageError as error:
                 # Worded by a method; their plain text lacks the option's name.
-                messages.error(cast(Any, error).format_message())
-                code = _BAD_INPUT
+                code = self._refused(cast(Any, error).format_message(), error)
             except (typer.Abort, KeyboardInterrupt):
                 code = _INTERRUPTED
             except Exception as error:
-                code = _unforeseen(error)
+                if messages.debug:
+                    traceback.print_exception(error)
+                if (refusal := _refusal_of_the_system(error)) is not None:
+                    code = self._refused(refusal, error)
+                else:
+                    code = _defect(error)
         sys.exit(code or 0)
+
+    def _refused(self, sentence: str, error: Exception) -> int:
+        """Say what cannot be used, and where to read on; return the exit code."""
+        messages.error(sentence)
+        messages.read_on(address(page_of(error, self._called)))
+        return _BAD_INPUT
 
 
 app = typer.Typer(
@@ -255,7 +268,6 @@ app = typer.Typer(
     name="gsebo",
     epilog="[bold]Example:[/bold] gsebo fit cora",
     rich_markup_mode="rich",
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -301,13 +313,8 @@ def run() -> None:
     typer.main.get_command(app).main()
 
 
-def _unforeseen(error: Exception) -> int:
+def _defect(error: Exception) -> int:
     """Say what happened that nobody thought of; return the exit code."""
-    if messages.debug:
-        traceback.print_exception(error)
-    if (refusal := _refusal_of_the_system(error)) is not None:
-        messages.error(refusal)
-        return _BAD_INPUT
     kind = escaped(str(error), longest=200) or "no message"
     where = _write_log(error)
     log = "no log could be written" if where is None else f"its traceback is in {where}"

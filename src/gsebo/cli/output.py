@@ -71,6 +71,10 @@ class Messages:
         self._held = None
         print(f"Error: {one_line(text)}", file=sys.stderr)
 
+    def read_on(self, page: str) -> None:
+        """Say where it is written how it is meant."""
+        print(f"Read on: {page}", file=sys.stderr)
+
     def _show_warning(self, message: Warning | str, *_: Any, **__: Any) -> None:
         text = one_line(str(message))
         if text not in self._warned:

@@ -47,6 +47,11 @@ def list_results(results: ResultsFolder = Path("results"), json: Json = False) -
     if json:
         print_json({"recipes": rows})
         return
+    if not results.is_dir():
+        messages.note(
+            f"There is no folder {results} yet: `gsebo run RECIPE` makes it, and "
+            "`gsebo show RECIPE --shipped` shows what came with gsebo."
+        )
     print_table(
         f"Results in {results}",
         ("recipe", ">stored / planned", ">failed", ">missing", "remark"),

@@ -37,6 +37,9 @@ def visible_part(data: GraphLike) -> Any:
 
     Nodes and edges keep their order, edges their weight, and nodes their ``node_id``,
     which makes them known again in the whole graph.
+
+    Args:
+        data: A graph, perhaps with an ``unseen_mask``.
     """
     graph = as_graph(data)
     visible = ~graph.unseen_mask.cpu()
@@ -96,6 +99,11 @@ def apply_split(data: GraphLike, name: str, seed: int = 0) -> Graph:
 
     Nodes with a negative label are in no mask of a split that is made here.
 
+    Args:
+        data: Any graph that ``fit`` takes; it is not changed.
+        name: A name of the table, with its numbers.
+        seed: Draws the nodes, where they are drawn.
+
     Raises:
         InvalidInput: The name is unknown or the graph is too small for the split.
     """
@@ -121,6 +129,9 @@ def require_split_name(name: str) -> None:
 
 def is_drawn(name: str) -> bool:
     """Whether a split depends on its seed.
+
+    Args:
+        name: Of a split, as ``apply_split`` takes it.
 
     >>> is_drawn("random:10/20/70"), is_drawn("file"), is_drawn("file:seed")
     (True, False, True)

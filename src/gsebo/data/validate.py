@@ -72,6 +72,11 @@ def validate(
     ``val_mask`` and perhaps ``test_mask``; ``node_id``, ``edge_weight`` and
     ``edge_attr`` are checked where they are there.
     The labels of nodes outside the training and validation masks are never read.
+
+    Args:
+        data: What may be a graph.
+        labels_needed: Whether it has to have labels and masks.
+        features_needed: Whether it has to have features.
     """
     data = as_graph(data)
     num_nodes = require_graph(data, features_needed=features_needed)
@@ -149,7 +154,11 @@ def require_edge_values(data: Graph) -> None:
 
 
 def num_classes(data: Graph) -> int:
-    """Count the classes: the largest training or validation label plus one."""
+    """Count the classes: the largest training or validation label plus one.
+
+    Args:
+        data: A graph with labels and masks.
+    """
     data = as_graph(data)
     return int(data.y[data.train_mask | data.val_mask].max()) + 1
 

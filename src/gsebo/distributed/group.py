@@ -231,6 +231,10 @@ def current_group(
     A second call returns the same group. It is left when the process ends. On GPUs,
     tensors travel by nccl from one to another, and each process gets its own; otherwise
     by gloo. A process that does not answer is given up after some seconds.
+
+    Args:
+        device: ``"cpu"`` or ``"cuda"``: what tensors that travel are on.
+        timeout_seconds: How long an answer is waited for.
     """
     if not dist.is_initialized():
         place = launched()
@@ -314,6 +318,10 @@ def shares(count: int, size: int) -> list[range]:
 
     Thing ``k`` goes to process ``k * size // count``.
 
+    Args:
+        count: Number of things.
+        size: Number of processes.
+
     >>> shares(5, 2)
     [range(0, 3), range(3, 5)]
     """
@@ -322,7 +330,12 @@ def shares(count: int, size: int) -> list[range]:
 
 
 def share(count: int, group: Group) -> range:
-    """Which of ``count`` things this process takes; some may get none."""
+    """Which of ``count`` things this process takes; some may get none.
+
+    Args:
+        count: Number of things.
+        group: The processes that share them.
+    """
     return shares(count, group.size)[group.rank]
 
 

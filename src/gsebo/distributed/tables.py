@@ -48,7 +48,12 @@ Columns = Mapping[str, tuple[int, ...]]
 
 @final
 class Entries(NamedTuple):
-    """Named values ``[..., k]`` of some entries; ids ascend, each once, ``[k]``."""
+    """Named values ``[..., k]`` of some entries; ids ascend, each once, ``[k]``.
+
+    Attributes:
+        ids: Numbers of the entries, ascending, each once, ``[k]``.
+        values: What each of them has, by names, ``[..., k]``.
+    """
 
     ids: Tensor
     values: Tree
@@ -242,6 +247,9 @@ def add_up(parts: Sequence[Entries]) -> Entries:
     """Return all entries of all parts, the values of each added in the parts' order.
 
     There is at least one part, and all have the same names.
+
+    Args:
+        parts: Entries that may have ids in common.
     """
     full = [part for part in parts if part.ids.numel()]
     if len(full) < 2:
@@ -335,6 +343,10 @@ def save_table(table: EntryTable, folder: Path) -> dict[str, str]:
     of each file. In the end the folder is there as a whole or not at all. A checkpoint
     must never name a table that is half written: so a table is written under a new
     name, then the checkpoint that names it, and only then the old table is removed.
+
+    Args:
+        table: What is written.
+        folder: Which is made, and may not exist.
     """
     checksums: dict[str, str] = {}
     begun = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
@@ -408,6 +420,10 @@ def load_table(table: EntryTable, folder: Path) -> None:
     """Read what :func:`save_table` wrote, by any number of processes, into a table.
 
     All processes of the group take part, and only the first one reads.
+
+    Args:
+        table: What is filled.
+        folder: Where it was saved.
     """
     for name in table.columns:
         for own in _chunks(table.total):
@@ -424,6 +440,9 @@ def discard_tables(keep: Path) -> None:
     """Remove earlier tables, and what a killed process had begun to write.
 
     Next to ``table-12``, for example, any other ``table-...`` goes.
+
+    Args:
+        keep: Path of the table that stays.
     """
     stem = keep.name.rpartition("-")[0]
     # Numbers only: another stage may be called "table-something".

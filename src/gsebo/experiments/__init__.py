@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from gsebo.experiments.runner import RunWatcher as RunWatcher
     from gsebo.experiments.runner import Slot as Slot
     from gsebo.experiments.runner import TrialBatch as TrialBatch
+    from gsebo.experiments.shipped import ShippedResults as ShippedResults
+    from gsebo.experiments.store import KnownResults as KnownResults
     from gsebo.experiments.store import Store as Store
     from gsebo.experiments.survey import Stage as Stage
     from gsebo.experiments.survey import make_survey as make_survey

@@ -157,6 +157,11 @@ class ProcessEngine(Engine):
 
     A worker that dies takes no other trials with it than those it was running: they
     are stored as failed, and a new worker takes its place.
+
+    Args:
+        store: Where results go.
+        slots: Places for workers.
+        data_dir: A folder to look in first for datasets.
     """
 
     def open(self) -> None:
@@ -257,6 +262,11 @@ class RayEngine(Engine):
     The cluster is that of the environment variable ``RAY_ADDRESS``, else one on this
     machine that ends with the run; slots on GPUs share what it has. On other machines
     gsebo must be installed, and datasets are looked for in the same places as here.
+
+    Args:
+        store: Where results go.
+        slots: Places for tasks.
+        data_dir: A folder to look in first for datasets.
     """
 
     def __init__(

@@ -232,7 +232,13 @@ def require_metric(name: str, data: Graph, *, classes: int | None = None) -> Non
 def execute(
     trials: Sequence[Trial], *, device: str = "cpu", data_dir: Path | None = None
 ) -> list[Result]:
-    """Run trials as :func:`fit_trials` does; a failure is a result that says why."""
+    """Run trials as :func:`fit_trials` does; a failure is a result that says why.
+
+    Args:
+        trials: Which differ by their seeds alone.
+        device: ``"cpu"`` or ``"cuda"``.
+        data_dir: A folder to look in first for datasets.
+    """
     begun = time.perf_counter()
     columns: Columns = {}
 

@@ -27,28 +27,49 @@ _NOT_PARAMETERS = ("backbone", "device", "random_state")
 
 @dataclass(frozen=True)
 class Cell:
-    """A place in a table: the trials in it differ by their seeds alone."""
+    """A place in a table: the trials in it differ by their seeds alone.
+
+    Attributes:
+        method: Name of the method.
+        row: Name of the backbone, as the recipe says it.
+        dataset: Name of the graph.
+        noise: A number of false edges, or ``"KIND:LEVEL"``.
+        setting: The block's label and the varied parameters in words.
+        labels: Whose labels teach: its parameter of this name.
+        consistent: Whether nodes without labels teach as well.
+    """
 
     method: str
-    row: str  # Name of the backbone, as the recipe says it.
+    row: str
     dataset: str
     noise: NoiseSpec = 0
-    setting: str = ""  # The block's label and the varied parameters in words.
-    labels: str = "all"  # Whose labels teach: its parameter of this name.
-    consistent: bool = False  # Whether nodes without labels teach as well.
+    setting: str = ""
+    labels: str = "all"
+    consistent: bool = False
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """What a search may choose."""
+    """What a search may choose.
+
+    Attributes:
+        backbone: Name of a network.
+        parameters: Those that the search varies, with their values.
+    """
 
     backbone: str
-    parameters: dict[str, Any]  # The varied ones.
+    parameters: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A trial, the cell that it is for, and what was varied to get it."""
+    """A trial, the cell that it is for, and what was varied to get it.
+
+    Attributes:
+        cell: Its place in a table.
+        trial: What is fitted.
+        candidate: The network and the values that it stands for.
+    """
 
     cell: Cell
     trial: Trial
@@ -184,11 +205,17 @@ class ScoredCandidate:
 
 @dataclass(frozen=True)
 class SearchChoice:
-    """What a search says about one method, row and dataset."""
+    """What a search says about one method, row and dataset.
 
-    tried: tuple[ScoredCandidate, ...]  # In the search's order; none if all failed.
-    missing: tuple[Planned, ...]  # Have to be run before a choice can be made.
-    # Number of trials that were stored without the metric that was to choose.
+    Attributes:
+        tried: Candidates in the search's order; none if all failed.
+        missing: Trials that have to be run before a choice can be made.
+        unscored: Number of trials that were stored without the metric that was to
+            choose.
+    """
+
+    tried: tuple[ScoredCandidate, ...]
+    missing: tuple[Planned, ...]
     unscored: int = 0
 
     @property
@@ -204,6 +231,9 @@ class Tuning:
     A search scores each candidate by its mean over seeds, of accuracy or of the metric
     of the recipe that asks; one that failed with any seed is out. Its recipe tests on
     validation nodes (``split = "halves"``), so that no choice can see a test label.
+
+    Args:
+        results: Everything that is stored, by the keys of the trials.
     """
 
     def __init__(self, results: Mapping[str, Result]) -> None:
@@ -284,13 +314,20 @@ class Tuning:
 
 @dataclass(frozen=True)
 class RecipePlan:
-    """What a recipe asks for."""
+    """What a recipe asks for.
 
-    trials: tuple[Planned, ...]  # All that are known already, in the recipe's order.
-    # On validation, by the cell without noise, with the block's label as its setting.
+    Attributes:
+        trials: All that are known already, in the recipe's order.
+        choices: Made on validation nodes, by the cell without noise, with the block's
+            label as its setting.
+        first: Trials of searches that are run before the rest is known.
+        hopeless: Where every candidate of a search failed, or was not measured by what
+            chooses.
+    """
+
+    trials: tuple[Planned, ...]
     choices: dict[Cell, SearchChoice]
-    first: tuple[Planned, ...]  # Of searches that are run before the rest is known.
-    # Where every candidate of a search failed, or was not measured by what chooses.
+    first: tuple[Planned, ...]
     hopeless: tuple[str, ...] = ()
 
     def cells(self) -> dict[Cell, list[Trial]]:
@@ -304,7 +341,13 @@ class RecipePlan:
 def make_plan(
     recipe: ExperimentRecipe, tuning: Tuning, *, seeds: int | None = None
 ) -> RecipePlan:
-    """Write out all trials of a recipe; a search keeps its own number of seeds."""
+    """Write out all trials of a recipe; a search keeps its own number of seeds.
+
+    Args:
+        recipe: What is asked for.
+        tuning: What searches found so far.
+        seeds: Instead of the recipe's own number.
+    """
     require_few_trials(recipe, seeds)
     trials: dict[tuple[Cell, str], Planned] = {}
     choices: dict[Cell, SearchChoice] = {}

@@ -30,33 +30,48 @@ _Some = Annotated[list[_Kind], Meta(min_length=1)]
 
 
 class TrialBlock(Record, frozen=True, kw_only=True):
-    """Fits that share everything but what is listed: the product of all lists."""
+    """Fits that share everything but what is listed: the product of all lists.
+
+    Attributes:
+        methods: Names of methods.
+        backbones: Names of networks, or of rows with ``variants``.
+        datasets: Names of graphs.
+        preset: What the parameters start from.
+        set: Further parameters.
+        vary: Lists of values, by the names of the parameters that take them.
+        variants: Networks that are tried for the row of a backbone; where a row is not
+            named, the network of its name alone.
+        noise: Numbers of false edges, or ``"KIND:LEVEL"`` of other noise.
+        split: Of all datasets instead of their own; ``"halves"`` leaves out the test
+            nodes and tests on half of the validation nodes.
+        seeds: If their number differs from the recipe's.
+        curves: Whether every step is recorded.
+        evasion: How fitted models are attacked, by name.
+        label: Sets cells apart from others of the same method and place.
+        tuned_by: Name of a recipe, or its path, seen from the folder of the recipe that
+            this block is in. Of what it tried for a method, row and dataset, the
+            network and the varied parameters with the best mean score are taken, by the
+            metric of this recipe.
+        tuned_as: The method whose choice it is, if not the own one.
+        tuned_into: The parameter that takes the choice as a dictionary, if not those of
+            these names.
+    """
 
     methods: _Some[Name]
-    backbones: _Some[Name]  # Names of networks, or of rows with ``variants``.
+    backbones: _Some[Name]
     datasets: _Some[Name]
-    preset: Name | None = None  # What the parameters start from.
-    set: dict[Key, Value] = msgspec.field(default_factory=dict)  # Further parameters.
-    # Lists of values, by the names of the parameters that take them.
+    preset: Name | None = None
+    set: dict[Key, Value] = msgspec.field(default_factory=dict)
     vary: dict[Key, _Some[Value]] = msgspec.field(default_factory=dict)
-    # Networks that are tried for the row of a backbone; where a row is not named, the
-    # network of its name alone.
     variants: dict[Name, _Some[Name]] = msgspec.field(default_factory=dict)
-    # Numbers of false edges, or ``KIND:LEVEL`` of other noise.
     noise: _Some[int | Name] = msgspec.field(default_factory=lambda: [0])
-    # Of all datasets instead of their own; ``"halves"`` leaves out the test nodes and
-    # tests on half of the validation nodes.
     split: Name | None = None
-    seeds: Count | None = None  # If their number differs from the recipe's.
-    curves: bool = False  # Whether every step is recorded.
-    evasion: Name | None = None  # How fitted models are attacked, of ``EVASIONS``.
-    label: Key = ""  # Sets cells apart from others of the same method and place.
-    # Name of a recipe, or its path, seen from the folder of the recipe that this block
-    # is in. Of what it tried for a method, row and dataset, the network and the varied
-    # parameters with the best mean score are taken, by the metric of this recipe.
+    seeds: Count | None = None
+    curves: bool = False
+    evasion: Name | None = None
+    label: Key = ""
     tuned_by: Annotated[str, Meta(min_length=1, max_length=4096)] | None = None
-    tuned_as: Name | None = None  # The method whose choice it is, if not the own one.
-    # The parameter that takes the choice as a dictionary, if not those of these names.
+    tuned_as: Name | None = None
     tuned_into: Name | None = None
 
 
@@ -82,20 +97,33 @@ class DeclaredControl(Record, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentRecipe:
-    """The fits of a table or figure."""
+    """The fits of a table or figure.
 
-    name: str  # Of its file, and of the file of its results.
+    Attributes:
+        name: Of its file, and of the file of its results.
+        title: Heading of its tables.
+        about: What stands below it.
+        seeds: Number of seeds of each cell, from 0 on.
+        shows_edges: Whether it is about what became of the edges.
+        parts: Recipes that belong to it, and are run after it.
+        control: With equal labels, where it has such a one.
+        blocks: Fits, as lists whose products are taken.
+        metric: What is shown, and what its searches choose by.
+        metrics: The same for single datasets, by their names.
+        by_labels: Whether methods stand in a table by the labels that they learn from.
+        absent: Cells that are left out, and why.
+    """
+
+    name: str
     title: str
     about: str
-    seeds: int  # Number of seeds of each cell, from 0 on.
-    shows_edges: bool  # Whether it is about what became of the edges.
-    parts: tuple[str, ...]  # Recipes that belong to it, and are run after it.
-    control: DeclaredControl | None  # With equal labels, where it has such a one.
+    seeds: int
+    shows_edges: bool
+    parts: tuple[str, ...]
+    control: DeclaredControl | None
     blocks: tuple[TrialBlock, ...]
-    metric: MetricName = "accuracy"  # What is shown, and what its searches choose by.
-    # The same for single datasets, by their names.
+    metric: MetricName = "accuracy"
     metrics: Mapping[str, MetricName] = field(default_factory=dict)
-    # Whether methods stand in a table by the labels that they learn from.
     by_labels: bool = False
     absent: tuple[AbsentCells, ...] = ()
 
@@ -163,7 +191,9 @@ def recipe_names() -> list[str]:
 def load_recipe(name_or_path: str, *, metric: str | None = None) -> ExperimentRecipe:
     """Read a recipe by its name, or one of the user's own by its path.
 
-    A metric takes the place of its own for all datasets.
+    Args:
+        name_or_path: A name of ``recipe_names()``, or a path that ends with ``.toml``.
+        metric: Name of a score that takes the place of its own for all datasets.
     """
     if name_or_path.endswith(".toml"):
         path = Path(name_or_path)

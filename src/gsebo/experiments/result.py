@@ -25,19 +25,28 @@ class Trial(Record, frozen=True, dict=True):
     """Everything that the outcome of a fit depends on.
 
     Where it runs is not part of it: a fit on another device is the same to rounding.
+
+    Attributes:
+        method: Name of the method.
+        backbone: Name of the network.
+        dataset: Name of the graph.
+        split: Name of the split.
+        seed: Of the weights, of the noise, and of a split that is drawn.
+        noise: Number of false edges that are added, or ``"KIND:LEVEL"`` of other noise.
+        parameters: What differs from the constructor's defaults.
+        curves: Whether every step is recorded, with its test accuracy.
+        evasion: How the fitted model is attacked, by name.
     """
 
     method: Name
     backbone: Name
     dataset: Name
     split: Name
-    seed: Seed  # Of the weights, of the noise, and of a split that is drawn.
-    # Number of false edges that are added, or ``KIND:LEVEL`` of other noise.
+    seed: Seed
     noise: Annotated[int, Meta(ge=0, le=10**15)] | Name = 0
-    # What differs from the constructor's defaults.
     parameters: dict[Key, Value] = msgspec.field(default_factory=dict)
-    curves: bool = False  # Whether every step is recorded, with its test accuracy.
-    evasion: Name | None = None  # How the fitted model is attacked, of ``EVASIONS``.
+    curves: bool = False
+    evasion: Name | None = None
 
     def content(self) -> dict[str, Any]:
         """All that it says, as it is stored."""
@@ -193,37 +202,61 @@ class StoredChoice(TypedDict):
 
 
 class Result(Record, frozen=True, kw_only=True):
-    """The outcome of a trial, or why it has none; then all figures are ``None``."""
+    """The outcome of a trial, or why it has none; then all figures are ``None``.
+
+    Attributes:
+        trial: What was fitted.
+        error: Why there are no figures.
+        test_accuracy: At the step that was kept.
+        val_accuracy: Over the nodes that decided which step to keep, at that step.
+        val_loss: Over the same nodes.
+        test: Every metric over the test nodes, of the model that came out; results that
+            were stored before there were any have none.
+        val: The same over the validation nodes.
+        best_step: Number of the step that was kept.
+        outer_iterations: How many steps there were.
+        new_edges: Number of edges that the method added.
+        seconds: For the fit; of fits made together, the share of each.
+        peak_memory_bytes: Of all fits made together.
+        together: Number of fits made at once.
+        all_parameters: Those of the constructor, defaults included.
+        edges: How strengths changed: one entry for each layer or one for all, where the
+            method learned a structure.
+        curves: Every step, where the trial asked for them.
+        detection: Where edges were ranked.
+        choice: Where the fit chose a method by itself.
+        evasion: By what was attacked and how, where the trial asked for it.
+        device: ``"cpu"`` or ``"cuda"``, and what that is in brackets.
+        processor: Name of the CPU.
+        instructions: That torch computed with, such as ``"AVX2"``.
+        commit: Of the source, if a git checkout; with ``-dirty`` where files were
+            changed since.
+        versions: Of the packages, by their names.
+        finished: When the fit ended.
+    """
 
     trial: Trial
     error: Text | None = None
-    test_accuracy: Share | None = None  # At the step that was kept.
-    # Over the nodes that decided which step to keep, at that step.
+    test_accuracy: Share | None = None
     val_accuracy: Share | None = None
     val_loss: Figure | None = None
-    # Every metric over the test and the validation nodes, of the model that came out;
-    # results that were stored before there were any have none.
     test: Scores | None = None
     val: Scores | None = None
     best_step: Count | None = None
     outer_iterations: Count | None = None
-    new_edges: Size | None = None  # Number of edges that the method added.
-    # For the fit; of fits made together, the share of each.
+    new_edges: Size | None = None
     seconds: Annotated[float, Meta(ge=0, le=1e9)] | None = None
-    peak_memory_bytes: Size | None = None  # Of all fits made together.
-    together: Count | None = None  # Number of fits made at once.
-    all_parameters: dict[Key, Value] | None = None  # Defaults included.
-    # One entry for each layer or one for all, where the method learned a structure.
+    peak_memory_bytes: Size | None = None
+    together: Count | None = None
+    all_parameters: dict[Key, Value] | None = None
     edges: list[EdgeGroups] | None = None
-    curves: Curves | None = None  # Where the trial asked for them.
-    detection: Detection | None = None  # Where edges were ranked.
-    choice: StoredChoice | None = None  # Where the fit chose a method by itself.
-    # By what was attacked and how, where the trial asked for it.
+    curves: Curves | None = None
+    detection: Detection | None = None
+    choice: StoredChoice | None = None
     evasion: dict[Name, AttackOutcome] | None = None
     device: Word = ""
     processor: Word | None = None
-    instructions: Word | None = None  # That torch computed with, such as ``"AVX2"``.
-    # Of the source, if a git checkout; with ``-dirty`` where files were changed since.
+    instructions: Word | None = None
     commit: Word | None = None
     versions: dict[Name, Word] = msgspec.field(default_factory=dict)
     finished: Word = msgspec.field(

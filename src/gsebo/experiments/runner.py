@@ -23,20 +23,32 @@ from gsebo.files import check_writable
 
 @dataclass(frozen=True)
 class Slot:
-    """A place where one batch runs at a time."""
+    """A place where one batch runs at a time.
 
-    name: str  # No other slot has it.
-    device: str = "cpu"  # Or "cuda".
-    replicas: int = 1  # How many seeds of one cell are fitted at once, at most.
+    Attributes:
+        name: No other slot has it.
+        device: ``"cpu"`` or ``"cuda"``.
+        replicas: How many seeds of one cell are fitted at once, at most.
+    """
+
+    name: str
+    device: str = "cpu"
+    replicas: int = 1
 
 
 @dataclass(frozen=True)
 class TrialBatch:
-    """What a worker gets at a time."""
+    """What a worker gets at a time.
 
-    file: str  # Of the store, that the results belong to.
-    trials: tuple[Trial, ...]  # If several, they differ by seeds that count up.
-    retry_failed: bool = False  # Whether those that failed meanwhile, or before, run.
+    Attributes:
+        file: Of the store, that the results belong to.
+        trials: If several, they differ by seeds that count up.
+        retry_failed: Whether those that failed meanwhile, or before, run.
+    """
+
+    file: str
+    trials: tuple[Trial, ...]
+    retry_failed: bool = False
 
 
 @final
@@ -204,12 +216,20 @@ class RunWatcher(ABC):
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """What a run did, and how the recipe stood before and stands now."""
+    """What a run did, and how the recipe stood before and stands now.
+
+    Attributes:
+        recipe: Name of the recipe.
+        before: How it stood.
+        after: How it stands.
+        results: Of the trials that were run.
+        seconds: For all of them.
+    """
 
     recipe: str
     before: Survey
     after: Survey
-    results: tuple[Result, ...]  # Of the trials that were run.
+    results: tuple[Result, ...]
     seconds: float
 
     @property
@@ -221,18 +241,30 @@ class RunOutcome:
 @final
 @dataclass(eq=False)
 class Runner:
-    """Runs a recipe: searches first, then its own trials, batch by batch."""
+    """Runs a recipe: searches first, then its own trials, batch by batch.
+
+    Attributes:
+        recipe: What is run.
+        store: What is known, and where results go.
+        engine: Where trials run; it is opened only if there is something to run.
+        watcher: Who is told.
+        seeds: Instead of the recipe's own number.
+        selection: What is wanted, if not everything.
+        limit: How many trials are run at most.
+        retry_failed: Whether trials that failed are run again.
+        ran: Results so far, by the keys of their trials.
+    """
 
     recipe: ExperimentRecipe
     store: Store
-    engine: Engine  # Is opened only if there is something to run.
+    engine: Engine
     watcher: RunWatcher
     _: KW_ONLY
-    seeds: int | None = None  # Instead of the recipe's own number.
-    selection: Selection | None = None  # What is wanted, if not everything.
-    limit: int | None = None  # How many trials are run at most.
+    seeds: int | None = None
+    selection: Selection | None = None
+    limit: int | None = None
     retry_failed: bool = False
-    ran: dict[str, Result] = field(default_factory=dict, init=False)  # So far.
+    ran: dict[str, Result] = field(default_factory=dict, init=False)
 
     def run(self) -> RunOutcome:
         """Run until nothing is missing or the limit is reached."""

@@ -6,12 +6,12 @@ writes leaves at most a last line without its end, which the next writer takes a
 
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Protocol, final
 
 from filelock import FileLock
 from msgspec.structs import replace
@@ -50,12 +50,22 @@ class _Mark:
         return path.is_file() and _Mark.at(path, self.end) == self
 
 
+class KnownResults(Protocol):
+    """Where stored results are read."""
+
+    def results(self) -> dict[str, Result]:
+        """Every result by the key of its trial."""
+
+
 @final
 class Store:
     """All results of a folder, which need not exist.
 
     A trial counts as stored wherever in the folder its line is. Of several lines of one
     trial the first that came to its end counts, else the last failure.
+
+    Args:
+        folder: Of ``.jsonl`` files, one line for each result.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -77,7 +87,7 @@ class Store:
         path = self.folder / f"{name}{_SUFFIX}"
         with self.lock():
             self._read_news()
-            news = {one.key: one for one in results if not self._settled(one)}
+            news = {one.key: one for one in results if not _settled(self._known, one)}
             fresh = list(news.values())
             text = "".join(f"{one.line()}\n" for one in fresh)
             try:
@@ -134,10 +144,6 @@ class Store:
         finally:
             lock.release()
 
-    def _settled(self, result: Result) -> bool:
-        known = self._known.get(result.key)
-        return known is not None and (known.ok or known.error == result.error)
-
     def _read_news(self) -> None:
         """Read what was appended to any file since the last time.
 
@@ -150,21 +156,36 @@ class Store:
             begin = self._marks[path].end if path in self._marks else 0
             news = _content(path, begin)
             whole = news[: news.rfind(b"\n") + 1]
-            for line in whole.split(b"\n")[:-1]:
-                try:
-                    result = Result.from_line(line)
-                except InvalidInput as error:
-                    raise InvalidInput(
-                        f"{path} has a line that is no result: {error} "
-                        "`gsebo results verify` tells more."
-                    ) from error
-                if not self._settled(result):
-                    self._known[result.key] = result
+            try:
+                take_lines(self._known, whole)
+            except InvalidInput as error:
+                raise InvalidInput(
+                    f"{path} has a line that is no result: {error} "
+                    "`gsebo results verify` tells more."
+                ) from error
             self._marks[path] = _Mark.at(path, begin + len(whole))
 
     def _forget(self) -> None:
         self._marks.clear()
         self._known.clear()
+
+
+def take_lines(known: dict[str, Result], text: bytes) -> None:
+    """Add the results of whole lines to those that are known by their keys.
+
+    Raises:
+        InvalidInput: A line is no result.
+    """
+    for line in text.split(b"\n")[:-1]:
+        result = Result.from_line(line)
+        if not _settled(known, result):
+            known[result.key] = result
+
+
+def _settled(known: Mapping[str, Result], result: Result) -> bool:
+    """Whether a result says nothing that counts beside what is known."""
+    other = known.get(result.key)
+    return other is not None and (other.ok or other.error == result.error)
 
 
 def _content(path: Path, begin: int = 0) -> bytes:

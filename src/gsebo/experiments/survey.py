@@ -64,7 +64,13 @@ class Selection:
 def select(
     recipe: ExperimentRecipe, texts: Iterable[str], seeds: int | None = None
 ) -> Selection:
-    """Read what is wanted of a recipe: ``KEY=VALUE`` or ``KEY=VALUE,VALUE`` each."""
+    """Read what is wanted of a recipe: ``KEY=VALUE`` or ``KEY=VALUE,VALUE`` each.
+
+    Args:
+        recipe: What is asked for.
+        texts: What ``--only`` was given.
+        seeds: Instead of the recipe's own number.
+    """
     require_few_trials(recipe, seeds)
     known = _values(recipe, seeds)
     wanted: dict[str, frozenset[str]] = {}
@@ -119,11 +125,17 @@ def _named_lists(block: TrialBlock) -> dict[tuple[str, str], dict[Any, list[str]
 
 @dataclass(frozen=True)
 class Stage:
-    """Trials of one recipe that can be run in any order."""
+    """Trials of one recipe that can be run in any order.
 
-    recipe: ExperimentRecipe  # That was asked for, or a search that it waits for.
-    planned: tuple[Planned, ...]  # All trials, those with a result included.
-    results: Mapping[str, Result]  # What is known, by the key of the trial.
+    Attributes:
+        recipe: That was asked for, or a search that it waits for.
+        planned: All trials, those with a result included.
+        results: What is known, by the key of the trial.
+    """
+
+    recipe: ExperimentRecipe
+    planned: tuple[Planned, ...]
+    results: Mapping[str, Result]
 
     @property
     def missing(self) -> list[Trial]:
@@ -153,7 +165,14 @@ def make_survey(
     seeds: int | None = None,
     selection: Selection | None = None,
 ) -> Survey:
-    """See which trials of a recipe, or of what is wanted of it, have a result."""
+    """See which trials of a recipe, or of what is wanted of it, have a result.
+
+    Args:
+        recipe: What is asked for.
+        results: What is known, by the keys of the trials.
+        seeds: Instead of the recipe's own number.
+        selection: What is wanted, if not everything.
+    """
     selection = selection or Selection()
     wanted = selection.narrowed(recipe)
     plan = make_plan(wanted, Tuning(results), seeds=seeds)

@@ -174,6 +174,10 @@ def normalise_rows(x: Tensor, *, largest: bool = False) -> Tensor:
     """Divide each row by the sum of its absolute values; rows of zeros stay zero.
 
     Or by the ``largest`` of these, after which there is a number of size one.
+
+    Args:
+        x: Features, dense or sparse (CSR).
+        largest: Whether the largest takes the place of the sum.
     """
     require_features(x)
     if x.layout != torch.sparse_csr:

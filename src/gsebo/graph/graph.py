@@ -399,6 +399,10 @@ KINDS_OF_GRAPHS: Registry[Callable[..., Graph]] = Registry(
 def as_graph(given: GraphLike) -> Graph:
     """Take what a user calls a graph; no other package is imported to recognise it.
 
+    Args:
+        given: A :class:`Graph`, a PyG ``Data`` or ``HeteroData``, a networkx graph, or
+            a pandas frame of edges.
+
     Raises:
         InvalidInput: It is neither a :class:`Graph` nor of a kind that is known.
     """

@@ -101,6 +101,9 @@ def canonicalise(data: Graph) -> CanonicalGraph:
     self-loops are left out. Weights that are all one are the same as none. The input
     is not changed.
 
+    Args:
+        data: A graph whose arrays have been checked.
+
     >>> loop_and_double = torch.tensor([[1, 0, 1, 1], [0, 0, 0, 2]])
     >>> graph = canonicalise(Graph(edge_index=loop_and_double, num_nodes=3))
     >>> graph.edge_index.tolist(), graph.entry_of_edge.tolist()
@@ -163,6 +166,10 @@ class Topology:
 
     Entry order: the canonical edges first, then (where there are any) the self-loops in
     node order. PyG layers that add self-loops send their messages in the same order.
+
+    Attributes:
+        pattern: Where the entries are.
+        graph: The edges that they are of.
     """
 
     pattern: Pattern
@@ -232,7 +239,12 @@ class Topology:
 
 
 class Propagation(NamedTuple):
-    """Entries with their strengths, ``[entries]`` or ``[layers, entries]``."""
+    """Entries with their strengths, ``[entries]`` or ``[layers, entries]``.
+
+    Attributes:
+        pattern: Where the entries are; a row receives, a column sends.
+        strengths: Of each entry.
+    """
 
     pattern: Pattern
     strengths: Tensor

@@ -27,14 +27,23 @@ _TINY = torch.finfo(torch.float32).tiny
 @final
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Some nodes of a graph and some of the edges between them; both ascend."""
+    """Some nodes of a graph and some of the edges between them; both ascend.
 
-    nodes: Tensor  # Their numbers in the whole graph, int64 [n].
-    edges: Tensor  # Ids of the edges in the whole graph, int64 [e].
-    edge_index: Tensor  # Positions in nodes, sorted by (target, source), int64 [2, e].
-    scale: Tensor  # Edges into the target in the whole graph over those here, [e].
-    degree: Tensor  # Edges into each node in the whole graph, int64 [n].
-    seeds: Tensor  # Positions in nodes of those drawn around, ascending, int64 [s].
+    Attributes:
+        nodes: Their numbers in the whole graph, int64 ``[n]``.
+        edges: Ids of the edges in the whole graph, int64 ``[e]``.
+        edge_index: Positions in nodes, sorted by (target, source), int64 ``[2, e]``.
+        scale: Edges into the target in the whole graph over those here, ``[e]``.
+        degree: Edges into each node in the whole graph, int64 ``[n]``.
+        seeds: Positions in nodes of those drawn around, ascending, int64 ``[s]``.
+    """
+
+    nodes: Tensor
+    edges: Tensor
+    edge_index: Tensor
+    scale: Tensor
+    degree: Tensor
+    seeds: Tensor
 
     @classmethod
     def full(cls, arrays: GraphArrays, seeds: Integers) -> Batch:

@@ -14,10 +14,14 @@ SAMPLERS: Registry[type["Sampler"]] = Registry(
         "cluster": "gsebo.loader.cluster:ClusterSampler",
     }
 )
+"""What ``sampler`` may be, by name."""
 
 
 def make_sampler(sampler: "str | Sampler") -> "Sampler":
     """Build a sampler by name; a sampler is returned as it is.
+
+    Args:
+        sampler: A name of ``SAMPLERS``, or a sampler.
 
     >>> make_sampler("neighbor")
     NeighborSampler(num_neighbors=10)

@@ -393,7 +393,7 @@ class Amortised(AmortisedClassifier):
 
 # False edges for each edge of a judging node where nothing looks suspicious, and how
 # many more, and how many candidates, for each sure excess of false ones elsewhere.
-# Chosen on nodes of no mask: see docs/attacks.md.
+# Chosen on nodes of no mask: see docs/guides/attacks.md.
 _DOSE, _DOSE_PER_EXCESS, _CANDIDATES_PER_EXCESS = 0.5, 15.0, 25.0
 _MOST_DOSE, _MOST_CANDIDATES = 4.0, 5
 # The part of features alone in a prediction, likewise.

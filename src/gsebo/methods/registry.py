@@ -366,3 +366,4 @@ METHODS: dict[str, MethodInfo] = {
         backbones=("soft-median",),
     ),
 }
+"""Methods and controls by name, as ``--method`` takes them."""

@@ -128,6 +128,7 @@ BACKBONES: dict[str, BackboneInfo] = {
     ),
     "mlp": BackboneInfo("gsebo.nn.mlp:MLP", "no edges: the control", "-"),
 }
+"""What ``backbone`` may be, by name, with a line on each."""
 
 
 def make_backbone(

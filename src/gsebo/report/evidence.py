@@ -13,9 +13,9 @@ from gsebo.data.noise.registry import INTER_CLASS
 from gsebo.experiments import (
     Cell,
     ExperimentRecipe,
+    KnownResults,
     RecipePlan,
     Result,
-    Store,
     Tuning,
     make_plan,
 )
@@ -56,7 +56,13 @@ def measured_by(kind: str) -> str:
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean, standard deviation (ddof = 1, 0 for one) and count of some scores."""
+    """Mean, standard deviation (ddof = 1, 0 for one) and count of some scores.
+
+    Attributes:
+        mean: Of the scores.
+        std: Their standard deviation.
+        count: How many there are.
+    """
 
     mean: float
     std: float
@@ -154,14 +160,20 @@ def outline(recipe: ExperimentRecipe) -> Outline:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is stored for a recipe, and what was chosen for it on validation."""
+    """What is stored for a recipe, and what was chosen for it on validation.
+
+    Attributes:
+        recipe: What was asked for.
+        plan: Its trials.
+        results: Finished trials by their seeds; a cell may have none.
+        failed: Trials that came to no end.
+        missing: Number of trials that are not stored, searches included.
+    """
 
     recipe: ExperimentRecipe
     plan: RecipePlan
-    # Finished trials by their seeds; a cell may have none.
     results: dict[Cell, dict[int, Result]]
     failed: tuple[Result, ...]
-    # Number of trials that are not stored, searches included.
     missing: int
 
     def metric(self, dataset: str) -> Metric:
@@ -196,9 +208,15 @@ class Evidence:
 
 
 def gather_evidence(
-    recipe: ExperimentRecipe, store: Store, *, seeds: int | None = None
+    recipe: ExperimentRecipe, store: KnownResults, *, seeds: int | None = None
 ) -> Evidence:
-    """Collect what is stored for a recipe, with its own number of seeds or another."""
+    """Collect what is stored for a recipe, with its own number of seeds or another.
+
+    Args:
+        recipe: What was asked for.
+        store: Where results are.
+        seeds: Instead of the recipe's own number.
+    """
     stored = store.results()
     plan = make_plan(recipe, Tuning(stored), seeds=seeds)
     results: dict[Cell, dict[int, Result]] = {}
@@ -217,7 +235,12 @@ def gather_evidence(
 
 
 def gaps(evidence: Evidence, name: str | None = None) -> list[str]:
-    """Say how many trials are not stored and failed; of a named recipe what to do."""
+    """Say how many trials are not stored and failed; of a named recipe what to do.
+
+    Args:
+        evidence: What is stored for a recipe.
+        name: What the recipe is called on the command line.
+    """
     sentences = []
     if evidence.missing:
         command = f": `gsebo run {name}` runs them" if name else ""

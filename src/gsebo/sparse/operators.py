@@ -82,6 +82,11 @@ def spmm(pattern: Pattern, values: Tensor, x: Tensor) -> Tensor:
 
     From ``[..., entries]`` and ``[..., columns, channels]`` to ``[..., rows,
     channels]``.
+
+    Args:
+        pattern: Where the entries of the matrix are.
+        values: Of the entries.
+        x: What it is multiplied by.
     """
     if isinstance(x, Symbol) and isinstance(values, Strengths):
         return x.then(Propagate, values.layer)
@@ -98,6 +103,11 @@ def sddmm(pattern: Pattern, a: Tensor, b: Tensor) -> Tensor:
 
     From ``[..., rows, channels]`` and ``[..., columns, channels]`` to ``[...,
     entries]``.
+
+    Args:
+        pattern: Which entries are computed.
+        a: The left matrix.
+        b: The right one, not transposed yet.
     """
     _expect("a", a, -2, pattern.num_rows, "rows")
     _expect("b", b, -2, pattern.num_columns, "columns")
@@ -109,7 +119,12 @@ def sddmm(pattern: Pattern, a: Tensor, b: Tensor) -> Tensor:
 
 
 def row_sum(pattern: Pattern, values: Tensor) -> Tensor:
-    """Sum ``values`` ``[..., entries]`` over each row: ``[..., rows]``."""
+    """Sum ``values`` ``[..., entries]`` over each row: ``[..., rows]``.
+
+    Args:
+        pattern: Where the entries are.
+        values: Of the entries.
+    """
     _expect("values", values, -1, pattern.num_entries, "entries")
     if isinstance(pattern, CompletePattern):
         return pattern.matrix(values).sum(-1)
@@ -117,7 +132,12 @@ def row_sum(pattern: Pattern, values: Tensor) -> Tensor:
 
 
 def row_expand(pattern: Pattern, x: Tensor) -> Tensor:
-    """Give each entry the value of its row: ``[..., rows]`` to ``[..., entries]``."""
+    """Give each entry the value of its row: ``[..., rows]`` to ``[..., entries]``.
+
+    Args:
+        pattern: Where the entries are.
+        x: A number for each row.
+    """
     _expect("x", x, -1, pattern.num_rows, "rows")
     if isinstance(pattern, CompletePattern):
         return pattern.values(x.unsqueeze(-1).expand(*x.shape, pattern.num_columns))
@@ -125,7 +145,12 @@ def row_expand(pattern: Pattern, x: Tensor) -> Tensor:
 
 
 def edge_softmax(pattern: Pattern, scores: Tensor) -> Tensor:
-    """Softmax of ``scores`` ``[..., entries]`` over the entries of each row."""
+    """Softmax of ``scores`` ``[..., entries]`` over the entries of each row.
+
+    Args:
+        pattern: Where the entries are.
+        scores: Of the entries.
+    """
     _expect("scores", scores, -1, pattern.num_entries, "entries")
     if isinstance(pattern, CompletePattern):
         return pattern.values(pattern.matrix(scores).softmax(-1))
@@ -246,6 +271,10 @@ class SparseFeatures:
     """A constant feature matrix in sparse form; ``features @ weight`` is dense.
 
     Citation graphs hold 98 to 99 % zeros.
+
+    Args:
+        pattern: Rows are nodes, columns are features.
+        values: Of the entries.
     """
 
     def __init__(self, pattern: Pattern, values: Tensor) -> None:
@@ -282,7 +311,13 @@ class SparseFeatures:
 def make_features(
     x: Tensor, dtype: torch.dtype, device: torch.device | str
 ) -> Tensor | SparseFeatures:
-    """Choose the cheaper form of ``x``, dense or ``sparse_csr``, on ``device``."""
+    """Choose the cheaper form of ``x``, dense or ``sparse_csr``, on ``device``.
+
+    Args:
+        x: Features, dense or sparse.
+        dtype: Of the numbers.
+        device: Where they are to be.
+    """
     if x.layout == torch.strided:
         stored = int(torch.count_nonzero(x))
     else:
@@ -334,7 +369,12 @@ def _inverse_root(squares: Tensor) -> Tensor:
 
 
 class Noise(NamedTuple):
-    """Names the randomness of one training step; ``None`` in its place means none."""
+    """Names the randomness of one training step; ``None`` in its place means none.
+
+    Attributes:
+        seed: Of the fit.
+        step: Number of the training step.
+    """
 
     seed: int
     step: int
@@ -352,6 +392,12 @@ def dropout(x: Numbers, rate: float, noise: Noise | None, site: int) -> Numbers:
     network) and position: nothing has to be stored to replay a training step, a run
     does not depend on the number of threads, and every device draws the same mask.
     Sparse features draw for their stored entries only: a zero stays zero either way.
+
+    Args:
+        x: Numbers, dense or sparse.
+        rate: Probability of each to become zero, below 1.
+        noise: Of the training step; ``None``: nothing is dropped.
+        site: Number of the place in the network.
     """
     if noise is None or rate == 0.0:
         return x
@@ -377,6 +423,12 @@ def uniform(shape: tuple[int, ...], noise: Noise, site: int, like: Tensor) -> Te
 
     ``like`` gives device and type; no two places share a ``site``.
 
+    Args:
+        shape: Of what is drawn.
+        noise: Of the training step.
+        site: Number of the place in the network.
+        like: A tensor of the wanted device and type.
+
     >>> uniform((2,), Noise(0, 1), 3, torch.empty(0)) > 0
     tensor([True, True])
     """
@@ -392,6 +444,12 @@ def normal(shape: tuple[int, ...], noise: Noise, site: int, like: Tensor) -> Ten
     """Draw standard normal numbers (Box and Muller), the same on every device.
 
     It takes two sites: ``site`` and the next.
+
+    Args:
+        shape: Of what is drawn.
+        noise: Of the training step.
+        site: Number of the place in the network.
+        like: A tensor of the wanted device and type.
 
     >>> normal((2, 3), Noise(0, 1), 4, torch.empty(0)).shape
     torch.Size([2, 3])

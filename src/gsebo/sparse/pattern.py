@@ -28,6 +28,13 @@ class Pattern:
     ``indptr`` says where each row starts in ``columns`` and ``entries``: the column of
     each stored position, and the entry that it holds.
 
+    Args:
+        num_rows: Number of rows.
+        num_columns: Number of columns.
+        indptr: Where each row starts, and the end, ``[rows + 1]``.
+        columns: Column of each stored position, row by row.
+        entries: Entry at each stored position.
+
     >>> pattern = Pattern.from_positions(torch.tensor([1, 0]), torch.tensor([0, 1]), 2)
     >>> pattern.T.T is pattern
     True
@@ -278,6 +285,11 @@ class CompletePattern(Pattern):
     Products with it are matrix products. A network on a dense graph is the same network
     on this pattern, so that methods which weigh all n² pairs of nodes need no second
     version of any layer.
+
+    Args:
+        size: Number of rows, and of columns.
+        device: Where results are computed.
+        transposed: Whether values lie column by column.
 
     >>> CompletePattern(2, "cpu").matrix(torch.arange(4)).tolist()
     [[0, 1], [2, 3]]

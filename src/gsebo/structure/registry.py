@@ -17,12 +17,18 @@ STRUCTURES: Registry[type["Structure"]] = Registry(
         "fixed": "gsebo.structure.base:Fixed",
     }
 )
+"""What ``structure`` may be, by name."""
 
 
 def make_structure(
     structure: "str | type | Structure", **options: object
 ) -> "Structure":
-    """Build a structure from a name or a class, with options; an instance is copied."""
+    """Build a structure from a name or a class, with options; an instance is copied.
+
+    Args:
+        structure: A name of ``STRUCTURES``, a class, or an instance.
+        options: What the constructor takes.
+    """
     # Not at the top: the names are to be read without torch.
     from gsebo.structure.base import Structure
 

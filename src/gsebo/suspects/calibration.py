@@ -12,8 +12,8 @@ planted ones already in their bulk, N(0.98), they also have in their tail:
     a = max(-2.33, -1.45 + 0.9 Phi^-1(N(0.98))),   b = 0.55.
 
 These numbers are those of right edges of clean citation graphs and of such with false
-edges (docs/suspects.md has the list); nothing about a graph alone could tell them, for
-a right edge that looks like chance is not to be told from a wrong one.
+edges (docs/guides/suspects.md has the list); nothing about a graph alone could tell
+them, for a right edge that looks like chance is not to be told from a wrong one.
 """
 
 from __future__ import annotations

@@ -214,8 +214,16 @@ def suspicious_edges(
 ) -> pandas.DataFrame:
     """One row for each edge of a graph, the most suspicious first.
 
-    The columns are those of :attr:`SuspiciousEdges.edges_`; ``attrs["summary"]`` has
+    The columns are those of ``SuspiciousEdges.edges_``; ``attrs["summary"]`` has
     what the list says in all, ``attrs["expected"]`` the expected precision.
+
+    Args:
+        graph: Any graph that ``fit`` takes, with or without features and labels.
+        rounds: How often false edges are planted; more is surer and takes longer.
+        use_labels: Whether labels of training and validation nodes, without masks all
+            labels, may be read.
+        device: ``"cpu"``, ``"cuda"``, or ``"auto"``: a GPU where there is one.
+        random_state: Seed of everything that is drawn.
     """
     found = SuspiciousEdges(
         rounds=rounds,

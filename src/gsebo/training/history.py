@@ -110,10 +110,18 @@ class Advance(NamedTuple):
 class Progress:
     """State of a training loop between two steps.
 
-    ``table`` is what each entry has of its own, where that is kept in a table, of which
-    ``own_columns`` are learned and the others say how; ``best_table`` is the same at
-    the best step so far, ``None``: as it is in the table. ``stopped`` says that a
-    watcher has ended the training.
+    Attributes:
+        iterate: Weights, and where their training stands.
+        outer: Parameters of the structure.
+        outer_state: What their optimiser remembers.
+        best_weights: Those of the best step so far.
+        best_outer: The structure of the best step.
+        best: Record of the best step.
+        history: Records of all steps.
+        table: What each entry has of its own, where that is kept in a table.
+        best_table: The same at the best step so far; ``None``: as it is in the table.
+        own_columns: Columns of the table that are learned; the others say how.
+        stopped: Whether a watcher has ended the training.
     """
 
     iterate: Iterate

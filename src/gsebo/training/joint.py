@@ -21,7 +21,9 @@ from gsebo.training.problem import Task
 class Member(NamedTuple):
     """One network that predicts, on its graph: alone, or averaged with others.
 
-    Without weights of its own it has those of the fit.
+    Attributes:
+        propagation: The graph that it is on.
+        weights: Its own; without, it has those of the fit.
     """
 
     propagation: Propagation
@@ -134,6 +136,16 @@ def train_together(
 
     Without an optimiser of its own the structure only changes by ``settle``. In turns,
     it takes its step alone, before ``weight_steps`` of the weights.
+
+    Args:
+        problems: What is minimised, one for each seed.
+        optimizer: Makes the steps of the weights.
+        structure_optimizer: Makes those of the structure.
+        steps_per_evaluation: Training steps between two looks.
+        max_training_steps: Number of training steps at most.
+        settings: Of the loop, one for each problem.
+        weight_steps: Steps of the weights for one of the structure, in turns.
+        in_turns: Whether weights and structure move one after the other.
     """
     mover = _Mover(optimizer, structure_optimizer, weight_steps if in_turns else None)
 

@@ -180,8 +180,15 @@ LossesStep = Callable[[Losses, Progress], Advance]
 class LoopSettings:
     """How a loop runs, whatever it trains.
 
-    ``stop_nodes`` decide when to stop and what to keep; ``gives_up`` says whether a
-    history is hopeless, if anybody asks.
+    Attributes:
+        max_steps: Number of evaluations at most.
+        patience: When to stop.
+        stop_nodes: Nodes that decide when to stop and what to keep.
+        fingerprint: Of everything that a checkpoint has to agree in.
+        checkpoint: Where to save, and what to go on from.
+        watcher: Who is told of every step.
+        group: The processes that take part.
+        gives_up: Whether a history is hopeless, if anybody asks.
     """
 
     max_steps: int

@@ -44,7 +44,12 @@ class Division(ABC):
 
 @final
 class Folds(Division):
-    """Folds that stay as they are; each network leaves one of them out."""
+    """Folds that stay as they are; each network leaves one of them out.
+
+    Args:
+        inner: Nodes that each network learns from.
+        outer: Nodes that it leaves out.
+    """
 
     def __init__(self, inner: Sequence[Tensor], outer: Sequence[Tensor]) -> None:
         self._inner, self._outer = inner, outer
@@ -63,6 +68,11 @@ class Redrawn(Division):
     """All labelled nodes divided anew before each step, for one network.
 
     Every division has kernel calls of its own, which takes time, above all on a GPU.
+
+    Args:
+        labelled: Numbers of the labelled nodes.
+        inner_share: Share of them that the inner loss is taken over.
+        seed: Draws the divisions.
     """
 
     num_networks = 1
@@ -162,9 +172,11 @@ class TrainingGraph(ABC):
 
 @final
 class FullBatch(TrainingGraph):
-    """All of a graph at once; ``base`` says which nodes are shown as training nodes.
+    """All of a graph at once.
 
-    With an ``inoculation`` the structure is judged on graphs with false edges.
+    Args:
+        base: The problem; it says which nodes are shown as training nodes.
+        inoculation: With it the structure is judged on graphs with false edges.
     """
 
     def __init__(

@@ -39,8 +39,18 @@ Reduction = Literal["mean", "sum"]
 class Task:
     """What is to be classified, by which network, whose parameters are initial weights.
 
-    Only the labels of the inner nodes are read; λ of the penalty λ/2 ‖W‖² is
-    ``weight_decay``, whatever the reduction is.
+    Only the labels of the inner nodes are read.
+
+    Attributes:
+        backbone: The network; its parameters are the initial weights.
+        features: Of the nodes.
+        graph: The entries that have strengths.
+        labels: Class of each node.
+        inner_nodes: Nodes that the loss is taken over.
+        weight_decay: λ of the penalty λ/2 ‖W‖², whatever the reduction is.
+        seed: Of dropout.
+        inner_reduction: Whether the loss is the ``"mean"`` over these nodes, or the
+            ``"sum"``.
     """
 
     backbone: Backbone
@@ -142,6 +152,17 @@ class NodeClassification(HandDifferentiated):
     ``structure`` are only the initial ones.
 
     Attributes:
+        backbone: The network; its parameters are the initial ones.
+        structure: What the strengths are; the same holds of its parameters.
+        features: Of the nodes.
+        graph: The entries that have strengths.
+        labels: Class of each node.
+        inner_nodes: Nodes of the inner loss.
+        outer_nodes: Nodes of the outer loss.
+        weight_decay: λ of the penalty.
+        seed: Of dropout.
+        inner_reduction: Whether the inner loss is the ``"mean"`` over its nodes, or the
+            ``"sum"``.
         state: Class probabilities that the structure compares, if it compares any.
         by_hand: Whether kernel calls are written down for it, where there are kernels:
             not worth it on a GPU for a graph that is used once.

@@ -61,6 +61,16 @@ def train_structure(
     A record is made after each round, when all networks have moved. Several problems
     that differ in their seed are trained at once where there are kernels for that. The
     state of the inner optimiser lives on across outer steps.
+
+    Args:
+        problems: What is trained; they differ in their seed.
+        hypergradient: The engine.
+        inner_optimizer: Makes the steps of the weights.
+        outer_step: Makes the steps of the structure.
+        inner_steps: Steps of the weights for one of the structure.
+        settings: Of the loop, one for each problem.
+        judged: Whether weights are judged with the structure from ``"before"`` the
+            step, which they were trained on, or with the one ``"after"`` it.
     """
 
     def turn(problem: Losses, at: Advance, progress: Progress, number: int) -> Advance:
@@ -113,6 +123,13 @@ def train_weights(
     """Train the weights by the inner loss; the structure stays as it is.
 
     The last evaluation may come earlier than after ``steps_per_evaluation`` steps.
+
+    Args:
+        problems: What is trained; they differ in their seed.
+        optimizer: Makes the steps.
+        steps_per_evaluation: Training steps between two looks.
+        max_training_steps: Number of training steps at most.
+        settings: Of the loop, one for each problem.
     """
 
     def step(problem: Losses, progress: Progress) -> Advance:

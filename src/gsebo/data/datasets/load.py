@@ -45,6 +45,9 @@ def content_digest(data: Graph) -> str:
     weights of edges and what is known of nodes by metapaths. It does not depend on how
     the features are stored, on the width of integers, on ``meta`` or on the archive
     around the arrays.
+
+    Args:
+        data: A graph.
     """
     data = as_graph(data)
     features = features_to_csr(data.x)
@@ -86,6 +89,9 @@ def download_dataset(name: str) -> Path:
 
     Raw files are checked against their published size and sha256, the finished graph
     against its digest; nothing is kept unless everything is right.
+
+    Args:
+        name: Of a registered dataset.
     """
     info = lookup("dataset", name, DATASETS)
     if info.convert is None:
@@ -134,7 +140,7 @@ def _fetch(raw: RawFile, name: str) -> bytes:
     return payload
 
 
-def load(
+def load_data(
     name_or_path: str | PathLike[str],
     *,
     data_dir: str | PathLike[str] | None = None,
@@ -154,7 +160,7 @@ def load(
 
     The names of :data:`GENERATED`, such as ``"planted"``, are drawn instead.
 
-    >>> load("cora").num_nodes
+    >>> load_data("cora").num_nodes
     2708
 
     A folder with tables of several types of nodes and relations, called
@@ -248,13 +254,21 @@ def load(
 
 
 _TABLES = "gsebo.data.formats.typed_tables:load_typed_tables"
-# What the package calls it, where no `data.` is in front.
-load_data = load
+load = load_data
+"""The same, where ``data.`` is in front."""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """Whether a dataset on this machine is there, readable and the published one."""
+    """Whether a dataset on this machine is there, readable and the published one.
+
+    Attributes:
+        name: Of the dataset.
+        where: ``"data_dir"``, ``"cache"``, ``"embedded"`` or ``"absent"``.
+        path: Its file, or where that would be.
+        ok: Whether it is the published graph.
+        message: A sentence that says so, or what is wrong.
+    """
 
     name: str
     where: Where
@@ -264,7 +278,12 @@ class Verification:
 
 
 def verify(name: str, *, data_dir: str | PathLike[str] | None = None) -> Verification:
-    """Compare the digest of a dataset's content with the published graph's."""
+    """Compare the digest of a dataset's content with the published graph's.
+
+    Args:
+        name: Of a registered dataset.
+        data_dir: A folder to look in first.
+    """
     info = lookup("dataset", name, DATASETS)
     where, path = locate(info.name, data_dir)
     ok, message = False, "not on this machine."

@@ -51,6 +51,12 @@ class DatasetInfo(GraphInfo):
     """A published graph, in a file ``NAME.npz`` unless ``stem`` says another.
 
     Attributes:
+        name: What it is called.
+        description: What nodes, edges and classes are.
+        num_nodes: Number of nodes.
+        num_edges: Number of edges; both directions are one.
+        num_features: Number of features of a node.
+        num_classes: Number of classes.
         licence: What its publishers say about its use.
         source: Where it comes from.
         digest: `content_digest` of the graph.
@@ -347,6 +353,7 @@ DATASETS: dict[str, DatasetInfo] = {
         *(_attacked(name, *facts) for name, facts in _ATTACKED.items()),
     )
 }
+"""Published graphs by name, as ``load_data`` takes them."""
 
 
 @dataclass(frozen=True)
@@ -369,6 +376,7 @@ GENERATED: dict[str, GeneratedInfo] = {
         place="gsebo.data.synthetic.planted:planted",
     ),
 }
+"""Graphs that are drawn, by name."""
 
 
 TABLES = (".csv", ".tsv", ".txt", ".parquet")
@@ -412,7 +420,11 @@ def require_known_graph(name: str) -> None:
 
 
 def is_graph_folder(path: str | PathLike[str]) -> bool:
-    """Whether there is a folder with something that is called as a manifest is."""
+    """Whether there is a folder with something that is called as a manifest is.
+
+    Args:
+        path: Of anything, or of nothing.
+    """
     try:
         return os.path.lexists(Path(os.path.expanduser(path)) / MANIFEST)
     except ValueError:
@@ -442,6 +454,10 @@ def locate(
 
     The given folder is by default that of the environment's ``GSEBO_DATA``. The path of
     an absent one is its place in the cache.
+
+    Args:
+        name: Of a registered dataset.
+        data_dir: A folder to look in first.
     """
     info = lookup("dataset", name, DATASETS)
     places: list[tuple[Where, Path]] = [

@@ -1,6 +1,6 @@
 """Graphs in folders of memory-mapped arrays: for graphs that do not fit in memory.
 
-``docs/graphs_on_disk.md`` describes the format.
+``docs/guides/graphs_on_disk.md`` describes the format.
 """
 
 from __future__ import annotations

@@ -80,6 +80,9 @@ _GIVEN = "the graph"
 def load_npz(path: str | PathLike[str]) -> Graph:
     """Read a graph; features stay as stored and ``data.meta`` is a dict.
 
+    Args:
+        path: Of an ``.npz`` file.
+
     Raises:
         InvalidInput: The file is missing, damaged or not in the format above.
     """

@@ -170,6 +170,11 @@ def add_inter_class_edges(data: Graph, count: int, seed: int = 0) -> Graph:
     appended after the user's edges. This is a diagnostic only: it uses *all* labels,
     test labels too.
 
+    Args:
+        data: A graph with a label of every node.
+        count: Number of pairs to join.
+        seed: Draws the pairs.
+
     Raises:
         InvalidInput: ``count`` is negative or more than there are such pairs.
     """

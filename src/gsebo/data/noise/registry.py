@@ -84,6 +84,11 @@ def apply_noise(data: "Graph", noise: NoiseSpec, seed: int = 0) -> "Graph":
     Those that add edges refuse a graph with several types of nodes or relations, but
     for ``false_typed``, which adds edges of the relations that there are.
 
+    Args:
+        data: Any graph that ``fit`` takes; it is not changed.
+        noise: Which noise and how much, as in the table.
+        seed: Draws what is disturbed.
+
     Raises:
         InvalidInput: There is no such noise, or the graph is not made for it.
     """
@@ -104,6 +109,10 @@ def apply_noise(data: "Graph", noise: NoiseSpec, seed: int = 0) -> "Graph":
 
 def noise_spec(given: object, name: str = "noise") -> NoiseSpec:
     """Check what a user gave, called ``name`` in a message, and return its one form.
+
+    Args:
+        given: What a user wrote, of any type.
+        name: What the parameter is called in a message.
 
     >>> noise_spec("Removed:30"), noise_spec("inter_class:7"), noise_spec("labels:0")
     ('removed:30', 7, 0)
@@ -131,6 +140,9 @@ def noise_spec(given: object, name: str = "noise") -> NoiseSpec:
 def noise_parts(noise: NoiseSpec) -> tuple[str, int]:
     """Kind and level.
 
+    Args:
+        noise: A number of false edges, or ``"KIND:LEVEL"``.
+
     >>> noise_parts(5), noise_parts("removed:30")
     (('inter_class', 5), ('removed', 30))
     """
@@ -144,6 +156,9 @@ def noise_parts(noise: NoiseSpec) -> tuple[str, int]:
 def noise_in_words(noise: NoiseSpec) -> str:
     """Say how much of what.
 
+    Args:
+        noise: A number of false edges, or ``"KIND:LEVEL"``.
+
     >>> noise_in_words(5), noise_in_words("removed:30")
     ('5 false edges', '30 % of edges removed')
     """
@@ -155,6 +170,9 @@ def noise_in_words(noise: NoiseSpec) -> str:
 def level_in_words(noise: NoiseSpec) -> str:
     """Say how much; what is no noise at all is 0 of every kind.
 
+    Args:
+        noise: A number of false edges, or ``"KIND:LEVEL"``.
+
     >>> level_in_words(0), level_in_words("random:500"), level_in_words("removed:30")
     ('0', '500', '30 %')
     """
@@ -164,6 +182,9 @@ def level_in_words(noise: NoiseSpec) -> str:
 
 def edges_appended(noise: NoiseSpec) -> int:
     """How many pairs of nodes were joined, both ways, at the end of the edges.
+
+    Args:
+        noise: A number of false edges, or ``"KIND:LEVEL"``.
 
     >>> edges_appended("random:500"), edges_appended("removed:30")
     (500, 0)

@@ -28,8 +28,8 @@ from gsebo.methods.folds import Lead, stratified_folds, taught_labels
 from gsebo.methods.parameters import plain_parameters
 from gsebo.methods.run import Run
 
-# How much nodes without labels teach, and how long: docs/few_labels.md says on what
-# these were chosen. Looks are every so many steps.
+# How much nodes without labels teach, and how long: docs/guides/few_labels.md says on
+# what these were chosen. Looks are every so many steps.
 _TEACHING = {"consistency": 2.0, "temperature": 0.4, "warmup": 200}
 _STEPS, _EVERY, _PATIENCE = 1500, 10, 40
 # Of the steps above, where an automatic fit is as long as it is by default.

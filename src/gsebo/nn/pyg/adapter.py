@@ -266,6 +266,9 @@ class PyGBackbone(Backbone):
 
     The model is copied. Call :meth:`prepare` before training: until then it is not
     known how many propagations one call makes, and their number is 0.
+
+    Args:
+        module: A model with layers that pass messages.
     """
 
     sums_messages = False

@@ -6,7 +6,13 @@ from dataclasses import dataclass, replace
 from statistics import mean
 
 from gsebo.errors import InvalidInput
-from gsebo.experiments import ExperimentRecipe, Result, Store, load_recipe, recipe_names
+from gsebo.experiments import (
+    ExperimentRecipe,
+    KnownResults,
+    Result,
+    load_recipe,
+    recipe_names,
+)
 from gsebo.report.evidence import (
     Evidence,
     Outline,
@@ -21,7 +27,7 @@ from gsebo.report.names import backbone_title, gain_place, published_gain
 from gsebo.report.page.render import filter_choices, render
 from gsebo.report.page.tables import CellTrials, PageTable, page_table, trial_list
 from gsebo.report.tables.entry import Entry, entries
-from gsebo.report.tables.sheets import accuracy_sheet, choices_sheet
+from gsebo.report.tables.sheets import accuracy_sheet, choices_sheet, leaves_choices
 
 # The paper's first; others follow by their names.
 _ORDER = (
@@ -66,7 +72,9 @@ class Page:
     sections: tuple[Section, ...]
 
 
-def build_page(store: Store, recipes: Iterable[ExperimentRecipe] | None = None) -> Page:
+def build_page(
+    store: KnownResults, recipes: Iterable[ExperimentRecipe] | None = None
+) -> Page:
     """Make the report of some recipes, by default of all that come with the package.
 
     The same results always give the same page, to the byte.
@@ -77,8 +85,7 @@ def build_page(store: Store, recipes: Iterable[ExperimentRecipe] | None = None) 
     stored = store.results()
     if not stored:
         raise InvalidInput(
-            f"{store.folder} has no results; expected some, as `gsebo run table1` "
-            "makes them."
+            "no results are stored; expected some, as `gsebo run table1` makes them."
         )
     if recipes is None:
         own = sorted(set(recipe_names()) - set(_ORDER))
@@ -111,8 +118,7 @@ def _section(evidence: Evidence) -> Section:
     trials = trial_list(evidence)
     sheet = accuracy_sheet(evidence)
     shown = () if recipe.is_search else sheet.tables
-    tuned = any(block.tuned_by is not None for block in recipe.blocks)
-    chosen = choices_sheet(evidence) if tuned else None
+    chosen = choices_sheet(evidence) if leaves_choices(evidence) else None
     return Section(
         recipe=recipe,
         plan=plan,

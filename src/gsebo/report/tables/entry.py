@@ -22,25 +22,33 @@ from gsebo.report.tables.significance import (
 
 @dataclass(frozen=True)
 class Entry:
-    """The figures of one cell: means over its fits, scores times 100."""
+    """The figures of one cell: means over its fits, scores times 100.
+
+    Attributes:
+        cell: Whose figures they are.
+        networks: Those that were fitted, mostly one.
+        paper: Mean that is published, and its standard deviation where that is, too.
+        ours: Over our fits.
+        vanilla: Of vanilla in the same place, if that is another cell.
+        comparison: With a control that has as many labels.
+        val_accuracy: On the nodes that chose the step.
+        best_step: Mean number of the step that was kept.
+        seconds: Mean of a fit.
+        peak_memory_bytes: The largest of all fits.
+        metric: What ours and vanilla are.
+    """
 
     cell: Cell
-    # Those that were fitted, mostly one.
     networks: tuple[str, ...]
-    # Mean that is published, and its standard deviation where that is, too.
     paper: tuple[float, float | None] | None
     ours: Summary | None
-    # Of vanilla in the same place, if that is another cell.
     vanilla: Summary | None
-    # With a control that has as many labels.
     comparison: Comparison
-    # On the nodes that chose the step.
     val_accuracy: float | None
     best_step: float | None
     seconds: float | None
-    # The largest of all fits.
     peak_memory_bytes: int | None
-    metric: str = "accuracy"  # What ours and vanilla are.
+    metric: str = "accuracy"
 
     @property
     def difference(self) -> float | None:
@@ -60,7 +68,11 @@ class Entry:
 
 
 def entries(evidence: Evidence) -> dict[Cell, Entry]:
-    """The figures of every cell, in the recipe's order, stored or not."""
+    """The figures of every cell, in the recipe's order, stored or not.
+
+    Args:
+        evidence: What is stored for a recipe.
+    """
     trials = evidence.plan.cells()
     cells = list(dict.fromkeys(_cells(evidence)))
     tested = compare_cells(

@@ -61,6 +61,10 @@ def accuracy_sheet(evidence: Evidence, *, brackets: bool = False) -> Sheet:
     of the edges where the recipe is about them, and curves where they are stored. The
     paper's mean has columns of its own, or stands in brackets behind ours, as it always
     does where columns are budgets.
+
+    Args:
+        evidence: What is stored for a recipe.
+        brackets: Whether the paper's means stand in brackets.
     """
     if evidence.recipe.ranks_edges:
         return detection_sheet(evidence)
@@ -452,7 +456,11 @@ def _record(recipe: ExperimentRecipe, entry: Entry) -> dict[str, object]:
 
 
 def choices_sheet(evidence: Evidence) -> Sheet:
-    """Lay out what was taken for each cell of a recipe, and what came next."""
+    """Lay out what was taken for each cell of a recipe, and what came next.
+
+    Args:
+        evidence: What is stored for a recipe.
+    """
     recipe = evidence.recipe
     rows_of = [row for block in recipe.blocks for row in block.backbones]
     chosen = sorted(_chosen(evidence), key=lambda one: rows_of.index(one[1].row))
@@ -489,6 +497,11 @@ def choices_sheet(evidence: Evidence) -> Sheet:
             _choice_record(recipe.name, only or "score", *one) for one in chosen
         ),
     )
+
+
+def leaves_choices(evidence: Evidence) -> bool:
+    """Whether a recipe leaves anything to a search that is listed with it."""
+    return any(True for _ in _chosen(evidence))
 
 
 def _chosen(

@@ -139,6 +139,10 @@ def paired_p_value(
 
     The paired permutation test, two-sided: exact up to 16 seeds, beyond by 100000
     draws. ``None`` where fewer than two seeds are in both.
+
+    Args:
+        ours: Scores by seed.
+        others: Scores of the other by seed.
     """
     differences = _differences(ours, others)
     return _tossed(differences) if len(differences) > 1 else None
