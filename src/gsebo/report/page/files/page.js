@@ -45,7 +45,9 @@
       const empty = leaves.length && leaves.every((leaf) => leaf.closest("[data-off]"));
       if (active.length && empty) off(hull, true);
     }
-    const leaves = [...main.querySelectorAll("[data-leaf]")];
+    // What others have printed is about nothing that could be chosen.
+    const about = (leaf) => KINDS.some((kind) => kind in leaf.dataset);
+    const leaves = [...main.querySelectorAll("[data-leaf]")].filter(about);
     nothing.hidden = !active.length || leaves.some((leaf) => !leaf.closest("[data-off]"));
     shown.textContent = active.length ? words(active) : "everything is shown";
   }
