@@ -13,7 +13,16 @@ import gsebo  # noqa: F401  # Before torch, so that it can fix which code that r
 from fuzz.engine import Fuzzer, Limits, Tally
 from fuzz.target import Target
 
-_FAMILIES = ("flips", "folders", "models", "graphs", "experiments", "calls", "commands")
+_FAMILIES = (
+    "flips",
+    "folders",
+    "models",
+    "graphs",
+    "objects",
+    "experiments",
+    "calls",
+    "commands",
+)
 
 
 def all_targets() -> dict[str, Target]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,3 +104,30 @@ def _gather(found: dict[str, Any], name: str, value: Any) -> None:
     else:
         fields = {key: each for key, each in vars(value).items() if key != "replicas_"}
         _gather(found, name, fields)
+
+
+def assert_flips_do_no_harm(
+    folder: Path, draw: random.Random, places: Callable[[int], set[int]]
+) -> None:
+    """Any flipped byte of a saved model is refused in one sentence, or means nothing.
+
+    Args:
+        folder: The model, which is whole again in the end.
+        draw: Chooses the bit of each byte.
+        places: Which bytes of a file of so many.
+    """
+    whole = everything(load_model(folder))
+    for path in sorted(folder.iterdir()):
+        content = path.read_bytes()
+        for place in sorted(places(len(content))):
+            damaged = bytearray(content)
+            damaged[place] ^= 1 << draw.randrange(8)
+            path.write_bytes(damaged)
+            try:
+                found = everything(load_model(folder))
+            except InvalidInput as error:
+                assert "\n" not in str(error)
+            else:
+                assert same(found, whole), f"byte {place} of {path.name}"
+        path.write_bytes(content)
+    assert same(everything(load_model(folder)), whole)

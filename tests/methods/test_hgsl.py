@@ -16,8 +16,8 @@ from gsebo.data import validate
 from gsebo.data.validate import sized
 from gsebo.graph import Graph
 from gsebo.graph.graph import as_graph
-from gsebo.methods.baselines import hgsl
-from gsebo.methods.baselines.hgsl import HGSL, HGSLProblem, chosen_embeddings
+from gsebo.methods.baselines.hgsl import hgsl
+from gsebo.methods.baselines.hgsl.hgsl import HGSL, HGSLProblem, chosen_embeddings
 from gsebo.methods.fitting import PreparedGraph, make_task
 from gsebo.sparse import SparseFeatures
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gsebo.methods.baselines.gaug.gaug_o import GAugO as GAugO
     from gsebo.methods.baselines.gen import GEN as GEN
     from gsebo.methods.baselines.grcn import GRCN as GRCN
-    from gsebo.methods.baselines.hgsl import HGSL as HGSL
+    from gsebo.methods.baselines.hgsl.hgsl import HGSL as HGSL
     from gsebo.methods.baselines.idgl import IDGL as IDGL
     from gsebo.methods.baselines.lds import LDS as LDS
     from gsebo.methods.baselines.magna import MAGNA as MAGNA

@@ -253,7 +253,7 @@ METHODS: dict[str, MethodInfo] = {
         backbones=("gcn",),
     ),
     "hgsl": MethodInfo(
-        "gsebo.methods.baselines.hgsl:HGSL",
+        "gsebo.methods.baselines.hgsl.hgsl:HGSL",
         "graphs of similarity for each relation between types, mixed end to end",
         "Heterogeneous Graph Structure Learning for Graph Neural Networks",
         cost="O(nodes of one type x nodes of the other) memory and time per step, less "

@@ -40,6 +40,21 @@ from gsebo.files import Count
 from gsebo.graph import Graph, Propagation
 from gsebo.graph.hetero import METAPATH
 from gsebo.memory import require_memory
+from gsebo.methods.baselines.hgsl.mixture import (
+    NUMBERS_AT_ONCE,
+    Channel,
+    Matrix,
+    MixedGraph,
+    Mixture,
+    Relation,
+    SparseMatrix,
+    attended,
+    compared,
+    num_similar_pairs,
+    product,
+    safe_inverse,
+    similar_pairs,
+)
 from gsebo.methods.baselines.pairs import dense_features
 from gsebo.methods.baselines.shared import BaselineProblem, LastOf
 from gsebo.methods.fitting import Outcome
@@ -53,7 +68,6 @@ from gsebo.sparse import (
     SparseFeatures,
     dropout,
     sddmm,
-    spmm,
     uniform,
 )
 from gsebo.training import Member, Task
@@ -64,8 +78,6 @@ _WEIGHTS = "weight", "bias"
 _SITE = 1000
 # A similarity of fewer pairs than this is cheaper by its entries than as a matrix.
 _FEW = 0.05
-# Similarities that are looked at together.
-_BLOCK = 1 << 20
 # Matrices of all pairs that a step holds of one that is dense: measured.
 _MATRICES = 6
 # Of each entry: positions both ways, and its number in a step.
@@ -162,100 +174,6 @@ def chosen_embeddings(data: Graph, chosen: str) -> dict[str, Tensor]:
     return {name: found[name] for name in names}
 
 
-def compared(x: Tensor, heads: Tensor) -> Tensor:
-    """Rows ``[nodes, heads * channels]`` whose products are ψ.
-
-    A row of zeros is similar to nothing, itself included.
-    """
-    seen = x.unsqueeze(1) * heads
-    squares = seen.square().sum(-1, keepdim=True) * len(heads)
-    return (seen * torch.where(squares > 0, squares, 1).rsqrt()).flatten(1)
-
-
-class SparseMatrix(NamedTuple):
-    """A matrix of which only some positions are stored."""
-
-    pattern: Pattern
-    values: Tensor
-
-
-Matrix = Tensor | SparseMatrix
-
-
-def multiplied(matrix: Matrix, x: Tensor) -> Tensor:
-    """The product of a matrix, stored either way, with ``x``."""
-    return matrix @ x if isinstance(matrix, Tensor) else spmm(*matrix, x)
-
-
-def turned(matrix: Matrix) -> Matrix:
-    """The transposed matrix."""
-    if isinstance(matrix, Tensor):
-        return matrix.mT
-    return SparseMatrix(matrix.pattern.T, matrix.values)
-
-
-Factors = tuple[Matrix, ...]
-"""A graph between heads and tails as the product of matrices."""
-
-
-def product(factors: Factors, x: Tensor) -> Tensor:
-    """Product with numbers of the tails, ``[tails, columns]``."""
-    for factor in reversed(factors):
-        x = multiplied(factor, x)
-    return x
-
-
-def turned_product(factors: Factors, x: Tensor) -> Tensor:
-    """Product of the transposed with numbers of the heads, ``[heads, columns]``."""
-    for factor in factors:
-        x = multiplied(turned(factor), x)
-    return x
-
-
-def safe_inverse(sums: Tensor) -> Tensor:
-    """One over each number; 0 where that is 0."""
-    empty = sums == 0
-    return sums.masked_fill(empty, 1).reciprocal().masked_fill(empty, 0)
-
-
-class Channel(NamedTuple):
-    """A graph between heads and tails, and what each of its rows counts."""
-
-    factors: Factors
-    scale: Tensor
-
-
-class Mixture(NamedTuple):
-    """A weighted sum of graphs, and the sums of its rows."""
-
-    channels: list[Channel]
-    sums: Tensor
-
-
-def attended(mixtures: Sequence[Mixture], scores: Tensor) -> Mixture:
-    """Ψ: every row is divided by its sum and weighed by a softmax of the scores.
-
-    A row of zeros stays so, and others count no more for it.
-    """
-    channels, sums = list[Channel](), torch.zeros_like(mixtures[0].sums)
-    for mixture, weight in zip(mixtures, scores.softmax(0).unbind(), strict=True):
-        scale = weight * safe_inverse(mixture.sums)
-        channels += [Channel(own, scale * each) for own, each in mixture.channels]
-        sums = sums + weight * (mixture.sums > 0)
-    return Mixture(channels, sums)
-
-
-class Relation(NamedTuple):
-    """The edges from one type of nodes, or itself, to another."""
-
-    name: str
-    head_type: int
-    tail_type: int
-    head: Tensor  # Nodes of the type, [heads].
-    tail: Tensor
-    given: SparseMatrix  # A_r, heads by tails.
-
-
 def relations_of(task: Task, *, compat: bool) -> tuple[list[Tensor], list[Relation]]:
     """Nodes of each type, and the relations, each once: a reverse is read as the same.
 
@@ -311,69 +229,6 @@ def _is_reverse(ends: Tensor, weight: Tensor, other: Tensor, its: Tensor) -> boo
     turned_order = (other[1] * size + other[0]).argsort()
     same = bool((ends[:, order] == other.flip(0)[:, turned_order]).all())
     return same and bool((weight[order] == its[turned_order]).all())
-
-
-def similar_pairs(
-    left: Features, right: Tensor, threshold: float
-) -> tuple[Tensor, Tensor]:
-    """Rows and columns of the products from ``threshold`` on, block by block."""
-    width = max(_BLOCK // max(left.shape[0], 1), 1)
-    rows, columns = [], []
-    for start in range(0, len(right), width):
-        row, column = (
-            (left @ right[start : start + width].mT >= threshold).nonzero().unbind(1)
-        )
-        rows.append(row)
-        columns.append(column + start)
-    return torch.cat(rows), torch.cat(columns)
-
-
-def num_similar_pairs(left: Features, right: Tensor, threshold: float) -> int:
-    """How many these are, without keeping them."""
-    width = max(_BLOCK // max(left.shape[0], 1), 1)
-    parts = (right[start : start + width] for start in range(0, len(right), width))
-    return sum(int((left @ part.mT >= threshold).sum()) for part in parts)
-
-
-@final
-class MixedGraph:
-    """A = Σ_r (A'_r + A'_rᵀ), normalised, by products with it.
-
-    Args:
-        parts: Every relation with its A'_r.
-        like: A number on the device and of the type of all others.
-        compat: Divide columns by their sums, and have no self-loops.
-    """
-
-    def __init__(
-        self, parts: Sequence[tuple[Relation, Mixture]], ones: Tensor, *, compat: bool
-    ) -> None:
-        self._parts, self._compat = parts, compat
-        # A is symmetric, so that the sums of columns are those of rows.
-        inverse = safe_inverse(self._sum(ones))
-        self._scale = inverse if compat else inverse.sqrt()
-
-    def _sum(self, x: Tensor) -> Tensor:
-        out = torch.zeros_like(x) if self._compat else x
-        for relation, (channels, _) in self._parts:
-            heads, tails = x[relation.head], x[relation.tail]
-            for factors, scale in channels:
-                each = scale.unsqueeze(-1)
-                forth = each * product(factors, tails)
-                back = turned_product(factors, each * heads)
-                out = out.index_add(0, relation.head, forth)
-                out = out.index_add(0, relation.tail, back)
-        return out
-
-    def __matmul__(self, x: Tensor) -> Tensor:
-        found = self._sum(self._scale * x)
-        return found if self._compat else self._scale * found
-
-    @property
-    def total(self) -> Tensor:
-        """Sum of the entries of all A'_r, which are not negative."""
-        sums = [mixture.sums.sum() for _, mixture in self._parts]
-        return torch.stack([self._scale.new_zeros(()), *sums]).sum()
 
 
 class Similarity(NamedTuple):
@@ -601,7 +456,7 @@ class HGSLProblem(BaselineProblem[HGSL]):
     def _put_together(self, outer: Tree) -> list[Member]:
         """The graph by its entries: products with columns of the identity."""
         graph, size = self.mixed(outer), self.task.num_nodes
-        width = max(_BLOCK // size, 1)
+        width = max(NUMBERS_AT_ONCE // size, 1)
         rows, columns, strengths = [], [], []
         for start in range(0, size, width):
             number = min(width, size - start)
