@@ -24,7 +24,6 @@ from typing import final
 
 import numpy as np
 from scipy.special import ndtr, ndtri
-from sklearn.isotonic import IsotonicRegression
 
 from gsebo.suspects.pairs import Numbers
 
@@ -131,6 +130,9 @@ def _by_rank(scores: Scores, shift: float) -> tuple[float, float, Numbers]:
     # No more than there are in all, wherever the two lines cross.
     expected = np.minimum(np.maximum(rank - right, 0), count * wrong)
     each = np.diff(expected, prepend=0.0)
+    # Loaded here: fits read this file too, and have no use for a second of imports.
+    from sklearn.isotonic import IsotonicRegression
+
     falling = IsotonicRegression(increasing=False).fit_transform(rank, each)
     return wrong, level, np.clip(falling, 0, 1)
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 import numpy as np
 import torch
 from scipy.sparse import csr_matrix, diags
-from sklearn.isotonic import IsotonicRegression
 
 from gsebo.data.formats.folder import GraphFolder
 from gsebo.data.relations import refuse_types
@@ -114,6 +113,8 @@ class _Search:
     @alike_on_any_threads()
     def run(self, count: int) -> MissingEdges:
         """Learn from hidden edges, then look at the whole graph."""
+        from sklearn.isotonic import IsotonicRegression
+
         is_hidden = np.zeros(len(self._pairs), bool)
         number = round(_HIDDEN * len(self._pairs))
         is_hidden[self._rng.permutation(len(self._pairs))[:number]] = True
