@@ -11,10 +11,11 @@ from torch import Tensor
 
 from gsebo.errors import InvalidInput
 from gsebo.sparse import Pattern
+from gsebo.sparse.backend import Call
 from gsebo.sparse.numba_compile import kernel_threads
 from gsebo.sparse.symbol import Standardise, Strengths, Symbol
 from gsebo.tape import Program, Reach, trace
-from gsebo.tape.backend import Gradients, StandardiseStep, StepKernels
+from gsebo.tape.backend import Gradients, StandardiseStep, StepKernels, TapeKernels
 from gsebo.tape.composed_norm import ComposedNorm
 from gsebo.tape.cpu_norm import NumbaNorm
 
@@ -134,13 +135,17 @@ def composed() -> Iterator[None]:
     """Bind programs to the operations of torch, as on a GPU."""
     from gsebo.tape.cpu_kernels import NUMBA_TAPE
 
+    def one_by_one(self: TapeKernels, calls: list[Call], device: torch.device) -> Call:
+        return lambda: [call() for call in calls]
+
     kernels = type(NUMBA_TAPE)
-    before = kernels.standardise
+    before = kernels.standardise, kernels.together
     try:
         kernels.standardise = lambda self, step: ComposedNorm(step)
+        kernels.together = one_by_one
         yield
     finally:
-        kernels.standardise = before
+        kernels.standardise, kernels.together = before
 
 
 def program_of(kind: str, lanes: int, everywhere_from: int | None) -> Program:

@@ -1,9 +1,9 @@
 """Compile a kernel serially and in parallel, and run whichever pays."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache, partial
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
@@ -114,25 +114,31 @@ def _digest(path: str) -> str:
     return sha256(Path(path).read_bytes()).hexdigest()
 
 
-def run_kernel(kernel: Variants, work: int, *arguments: Any) -> None:
-    """Run a kernel on as many threads as its work, in multiplications, is worth."""
+def pays(work: int) -> bool:
+    """Whether so many multiplications are worth several threads."""
+    return work > _PARALLEL_WORK
+
+
+@contextmanager
+def many_threads() -> Iterator[bool]:
+    """Whether kernels inside may use several threads."""
     threads = thread_limit()
-    worth = work > _PARALLEL_WORK and threads > 1
     # One parallel kernel at a time: numba's fallback thread pool ends the process when
     # two Python threads enter it, and a second one would find no idle core anyway.
-    if worth and _PARALLEL_LOCK.acquire(blocking=False):
-        try:
+    granted = threads > 1 and _PARALLEL_LOCK.acquire(blocking=False)
+    try:
+        if granted:
             set_num_threads(threads)
-            kernel.parallel(*arguments)
-        finally:
+        yield granted
+    finally:
+        if granted:
             _PARALLEL_LOCK.release()
-    else:
+
+
+def run_kernel(kernel: Variants, work: int, *arguments: Any) -> None:
+    """Run a kernel on as many threads as its work, in multiplications, is worth."""
+    if not pays(work):
         kernel.serial(*arguments)
-
-
-def bind_kernel(kernel: Variants, work: int, *arguments: Any) -> Callable[[], None]:
-    """Return the call that runs a kernel on these tensors, as ``run_kernel`` does."""
-    given = [x.numpy() if isinstance(x, torch.Tensor) else x for x in arguments]
-    if work <= _PARALLEL_WORK:
-        return partial(kernel.serial, *given)
-    return partial(run_kernel, kernel, work, *given)
+        return
+    with many_threads() as granted:
+        (kernel.parallel if granted else kernel.serial)(*arguments)

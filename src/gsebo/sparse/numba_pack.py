@@ -285,7 +285,7 @@ def fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 def _lanes(builder: Any, whole: Any) -> list[Any]:
-    if isinstance(whole.type, ir.VectorType):
+    if not isinstance(whole.type, ir.ArrayType):
         return [whole]
     return [builder.extract_value(whole, lane) for lane in range(whole.type.count)]
 

@@ -135,9 +135,15 @@ class TapeKernels(ABC):
         """``loss = scale * sum of the cross-entropies``, and its gradient."""
 
     @abstractmethod
-    def matmul(
-        self, a: Tensor, b: Tensor, out: Tensor, *, add: bool = False
-    ) -> list[Call]:
+    def zero(self, out: Tensor) -> Call:
+        """``out = 0``."""
+
+    @abstractmethod
+    def scaled(self, x: Tensor, factor: float, out: Tensor, *, add: bool) -> Call:
+        """``out = factor * x``, or ``out += factor * x``, of ``[.., .., .., ..]``."""
+
+    @abstractmethod
+    def matmul(self, a: Tensor, b: Tensor, out: Tensor, *, add: bool = False) -> Call:
         """``out = a @ b``, or ``out += a @ b``, for each replica."""
 
     @abstractmethod
@@ -147,6 +153,14 @@ class TapeKernels(ABC):
     @abstractmethod
     def standardise(self, step: StandardiseStep) -> StepKernels:
         """Allocate what a normalisation needs."""
+
+    @abstractmethod
+    def together(self, calls: list[Call], device: torch.device) -> Call:
+        """One call that makes all of them, one after the other."""
+
+    @abstractmethod
+    def seconds(self, call: Call, device: torch.device, repeats: int) -> float:
+        """The shortest time that a call takes, of so many."""
 
 
 def tape_kernels_for(like: Tensor) -> TapeKernels:

@@ -24,7 +24,8 @@ from numba import prange
 from torch import Tensor
 
 from gsebo.sparse.backend import Call
-from gsebo.sparse.numba_compile import Variants, bind_kernel, compile_twice
+from gsebo.sparse.numba_calls import bind_kernel
+from gsebo.sparse.numba_compile import Variants, compile_twice
 from gsebo.sparse.numba_pack import (
     dual,
     exponential,

@@ -6,8 +6,8 @@ where it is used, so that none is stored.
 
 # mypy: allow-untyped-defs, allow-untyped-calls
 
-from functools import partial
-from typing import Any
+import time
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,7 +15,8 @@ from numba import prange
 from torch import Tensor
 
 from gsebo.sparse.backend import Call
-from gsebo.sparse.numba_compile import bind_kernel, compile_twice
+from gsebo.sparse.numba_calls import CallList, KernelCall, bind_kernel
+from gsebo.sparse.numba_compile import compile_twice
 from gsebo.sparse.numba_cpu import spmm_kernel
 from gsebo.sparse.numba_pack import exponential
 from gsebo.sparse.pattern import Pattern
@@ -30,6 +31,8 @@ from gsebo.tape.backend import (
 )
 from gsebo.tape.cpu_attention import NumbaAttention
 from gsebo.tape.cpu_norm import NumbaNorm
+from gsebo.tape.cpu_products import bind_product
+from gsebo.tape.cpu_sums import bind_scaled, bind_zero
 
 # Rows that one task takes. Sums over rows are made chunk by chunk, so that they do not
 # depend on the number of threads.
@@ -285,21 +288,31 @@ class _NumbaTape(TapeKernels):
         arguments = logits, labels, number, grad, losses, loss
         return bind_kernel(_CROSS_ENTROPY, work, *arguments)
 
-    # One product per replica and not one for all, because a library may round a stack
-    # of products differently, and a replica has to equal its run alone.
-    def matmul(
-        self, a: Tensor, b: Tensor, out: Tensor, *, add: bool = False
-    ) -> list[Call]:
-        each = zip(a, b, out, strict=True)
-        if add:
-            return [partial(to.addmm_, left, right) for left, right, to in each]
-        return [partial(torch.mm, left, right, out=to) for left, right, to in each]
+    def zero(self, out: Tensor) -> Call:
+        return bind_zero(out)
+
+    def scaled(self, x: Tensor, factor: float, out: Tensor, *, add: bool) -> Call:
+        return bind_scaled(x, factor, out, add=add)
+
+    def matmul(self, a: Tensor, b: Tensor, out: Tensor, *, add: bool = False) -> Call:
+        return bind_product(a, b, out, add=add)
 
     def attention(self, step: AttentionStep) -> StepKernels:
         return NumbaAttention(step)
 
     def standardise(self, step: StandardiseStep) -> StepKernels:
         return NumbaNorm(step)
+
+    def together(self, calls: list[Call], device: torch.device) -> Call:
+        return CallList(cast(list[KernelCall], calls))
+
+    def seconds(self, call: Call, device: torch.device, repeats: int) -> float:
+        run, shortest = self.together([call], device), float("inf")
+        for _ in range(repeats):
+            begun = time.perf_counter()
+            run()
+            shortest = min(shortest, time.perf_counter() - begun)
+        return shortest
 
 
 def _arguments(step: PointwiseStep) -> tuple[Any, ...]:

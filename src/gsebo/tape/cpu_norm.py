@@ -22,8 +22,10 @@ from numba import njit, prange
 from torch import Tensor
 
 from gsebo.sparse.backend import Call
-from gsebo.sparse.numba_compile import bind_kernel, compile_twice
+from gsebo.sparse.numba_calls import bind_kernel
+from gsebo.sparse.numba_compile import compile_twice
 from gsebo.tape.backend import Gradients, StandardiseStep, StepKernels
+from gsebo.tape.cpu_sums import bind_zero
 
 # Rows that one task takes. Sums over rows are made chunk by chunk, so that they do not
 # depend on the number of threads.
@@ -325,7 +327,7 @@ class NumbaNorm(StepKernels):
             return [bind_kernel(_LAYER_BACK, work, *read, add, to_z, sums, to_weight)]
         if grad.shape[1] == 0:
             # Nobody reads the result.
-            return [] if add else [to_z.zero_]
+            return [] if add else [bind_zero(to_z)]
         parts = z.new_empty(replicas, -(-grad.shape[1] // _CHUNK), 4, channels)
         means = z.new_empty(replicas, 4, channels)
         given = z, weights, self._facts, grad, add, to_z, parts, means, to_weight

@@ -6,6 +6,7 @@ import gc
 from collections.abc import Sequence
 from functools import cache
 from threading import Lock
+from typing import final
 
 import torch
 from torch.cuda import CUDAGraph, Event, Stream
@@ -22,6 +23,26 @@ def make_calls(calls: Sequence[Call]) -> None:
     """Make them one after the other."""
     for call in calls:
         call()
+
+
+@final
+class GraphOfCalls:
+    """Calls that become one graph.
+
+    The first time they are made one by one, as a kernel that is not loaded yet cannot
+    be captured; then they are captured, which runs nothing.
+    """
+
+    def __init__(self, calls: Sequence[Call], device: torch.device) -> None:
+        self._calls, self._device = calls, device
+        self._graph: CUDAGraph | None = None
+
+    def __call__(self) -> None:
+        """Make them, in the stream that is current."""
+        if self._graph is None:
+            self._graph = capture(self._calls, self._device, run_first=True)
+        else:
+            self._graph.replay()
 
 
 def seconds_on_device(call: Call, device: torch.device, repeats: int) -> float:

@@ -37,6 +37,7 @@ from gsebo.tape.backend import (
 )
 from gsebo.tape.composed_norm import ComposedNorm
 from gsebo.tape.cuda_attention import TritonAttention
+from gsebo.tape.cuda_graph import GraphOfCalls, seconds_on_device
 from gsebo.tape.cuda_rows import (
     bind_chunk_sums,
     chunks_of,
@@ -154,18 +155,28 @@ class _TritonTape(TapeKernels):
         sums = bind_chunk_sums(losses.unsqueeze(2), loss.unsqueeze(1), add=False)
         return in_turn(each, sums)
 
-    def matmul(
-        self, a: Tensor, b: Tensor, out: Tensor, *, add: bool = False
-    ) -> list[Call]:
+    def zero(self, out: Tensor) -> Call:
+        return partial(out.zero_)
+
+    def scaled(self, x: Tensor, factor: float, out: Tensor, *, add: bool) -> Call:
         if add:
-            return [partial(out.baddbmm_, a, b)]
-        return [partial(torch.bmm, a, b, out=out)]
+            return partial(out.add_, x, alpha=factor)
+        return partial(torch.mul, x, factor, out=out)
+
+    def matmul(self, a: Tensor, b: Tensor, out: Tensor, *, add: bool = False) -> Call:
+        return partial(out.baddbmm_, a, b) if add else partial(torch.bmm, a, b, out=out)
 
     def attention(self, step: AttentionStep) -> StepKernels:
         return TritonAttention(step)
 
     def standardise(self, step: StandardiseStep) -> StepKernels:
         return ComposedNorm(step)
+
+    def together(self, calls: list[Call], device: torch.device) -> Call:
+        return GraphOfCalls(calls, device)
+
+    def seconds(self, call: Call, device: torch.device, repeats: int) -> float:
+        return seconds_on_device(call, device, repeats)
 
 
 TRITON_TAPE = _TritonTape()

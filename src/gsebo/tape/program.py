@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from functools import partial
 from typing import final
 
 import torch
 from torch import Tensor
-from torch.cuda import CUDAGraph
 
 from gsebo.errors import InvalidInput
 from gsebo.memory import require_memory
@@ -25,7 +22,6 @@ from gsebo.tape.backend import (
     StepKernels,
     tape_kernels_for,
 )
-from gsebo.tape.cuda_graph import capture, make_calls, seconds_on_device
 from gsebo.tape.trace import (
     Randomness,
     Reach,
@@ -81,37 +77,21 @@ class Program:
             scale = 1.0 / max(labels.numel(), 1) if mean else 1.0
             calls += binder.backward(labels, scale, self.loss)
         self._calls, self._device = calls, like.device
-        self._graph: CUDAGraph | None = None
+        self._run = tape_kernels_for(like).together(calls, like.device)
         self.output = results.value(len(tape.steps) - 1)[:, :, 0]
 
     def run(self, step: int = 0) -> None:
         """Compute everything for the weights and strengths that are loaded.
 
-        On a CUDA device, in the stream that is current. The first time its calls are
-        made one by one, as a kernel that is not loaded yet cannot be captured; then
-        they are captured, which runs nothing.
+        On a CUDA device, in the stream that is current.
         """
         self._randomness.step.fill_(step)
-        if self._device.type != "cuda":
-            make_calls(self._calls)
-        elif self._graph is None:
-            self._graph = capture(self._calls, self._device, run_first=True)
-        else:
-            self._graph.replay()
+        self._run()
 
     def kernel_seconds(self, repeats: int = 20) -> float:
         """Sum over the calls of the shortest time that each took, one by one."""
-        if self._device.type == "cuda":
-            calls, device = self._calls, self._device
-            return sum(seconds_on_device(call, device, repeats) for call in calls)
-        shortest = [float("inf")] * len(self._calls)
-        for _ in range(repeats):
-            for number, call in enumerate(self._calls):
-                begun = time.perf_counter()
-                call()
-                taken = time.perf_counter() - begun
-                shortest[number] = min(shortest[number], taken)
-        return sum(shortest)
+        kernels, device = tape_kernels_for(self.loss), self._device
+        return sum(kernels.seconds(call, device, repeats) for call in self._calls)
 
 
 def _numbers_and_indices(
@@ -186,11 +166,11 @@ class _Binder:
         logits, grad = results.value(last), results.grad(last)
         calls: list[Call] = [
             self._kernels.cross_entropy(logits, labels, scale, grad, loss),
-            self._weights.gradient.zero_,
+            self._kernels.zero(self._weights.gradient),
         ]
         learned = [each for each in range(last + 1) if not results.constant[each]]
         calls += [
-            results.grad(number).zero_
+            self._kernels.zero(results.grad(number))
             for number in learned[:-1]
             if results.is_shared(number)
         ]
@@ -216,16 +196,14 @@ class _Binder:
                 x = results.value(step.arguments[0], pattern.num_columns)
                 yield self._kernels.spmm(pattern, values, _wide(x), _wide(out))
             case Sum():
-                left, right = (results.value(each, rows) for each in step.arguments)
-                first, second = step.node.factors
-                if first == 1:
-                    yield partial(torch.add, left, right, alpha=second, out=out)
-                else:
-                    yield partial(torch.mul, left, first, out=out)
-                    yield partial(out.add_, right, alpha=second)
+                parts = zip(step.arguments, step.node.factors, strict=True)
+                for count, (part, factor) in enumerate(parts):
+                    x, add = results.value(part, rows), count > 0
+                    yield self._kernels.scaled(x, factor, out, add=add)
             case Concat():
                 for part, place in self._parts(step, out):
-                    yield partial(place.copy_, results.value(part, rows))
+                    x = results.value(part, rows)
+                    yield self._kernels.scaled(x, 1.0, place, add=False)
             case Attend():
                 yield from self._attention(number, step.node).forward(out)
             case Standardise():
@@ -249,15 +227,14 @@ class _Binder:
                     step.arguments, step.node.factors, strict=True
                 ):
                     to = results.grad(argument, rows)
-                    if results.is_shared(argument):
-                        yield partial(to.add_, grad, alpha=factor)
-                    elif to.data_ptr() != grad.data_ptr():
-                        yield partial(torch.mul, grad, factor, out=to)
+                    add = results.is_shared(argument)
+                    if add or to.data_ptr() != grad.data_ptr():
+                        yield self._kernels.scaled(grad, factor, to, add=add)
             case Concat():
                 for part, place in self._parts(step, grad):
                     to = results.grad(part, rows)
-                    put = to.add_ if results.is_shared(part) else to.copy_
-                    yield partial(put, place)
+                    add = results.is_shared(part)
+                    yield self._kernels.scaled(place, 1.0, to, add=add)
             case Attend():
                 pattern, _, to_strength = self._block(number, step.node)
                 gradients = self._gradients(
@@ -327,7 +304,7 @@ class _Binder:
             yield self._kernels.spmm(pattern, values, x, out)
         else:
             features = stored[:, : rows.numel()].expand(out.shape[0], -1, -1)
-            yield from self._kernels.matmul(features.mT if turned else features, x, out)
+            yield self._kernels.matmul(features.mT if turned else features, x, out)
 
     def _product(self, number: int, step: Step, name: str) -> Iterator[Call]:
         """``h W``, and with a tangent ``h' W + h W'``."""
@@ -341,9 +318,9 @@ class _Binder:
             yield from self._times_features(number, step, weight, out, turned=False)
             return
         h = self._results.value(argument, self._results.rows[number])
-        yield from self._kernels.matmul(_tall(h), weight, _tall(out))
+        yield self._kernels.matmul(_tall(h), weight, _tall(out))
         if self._results.lanes == 2:
-            yield from self._kernels.matmul(h[:, :, 0], tangent, out[:, :, 1], add=True)
+            yield self._kernels.matmul(h[:, :, 0], tangent, out[:, :, 1], add=True)
 
     def _product_back(self, number: int, step: Step, name: str) -> Iterator[Call]:
         """``g W^T`` and ``h^T g``, or the tangents of both."""
@@ -362,12 +339,12 @@ class _Binder:
         h, to_h = results.value(argument, rows), results.grad(argument, rows)
         weight, tangent = self._weights.pair(name)
         add = results.is_shared(argument)
-        yield from matmul(_tall(grad), weight.mT, _tall(to_h), add=add)
+        yield matmul(_tall(grad), weight.mT, _tall(to_h), add=add)
         if results.lanes == 2:
-            yield from matmul(grad[:, :, 0], tangent.mT, to_h[:, :, 1], add=True)
-            yield from matmul(h[:, :, 1].mT, grad[:, :, 0], to_weight)
+            yield matmul(grad[:, :, 0], tangent.mT, to_h[:, :, 1], add=True)
+            yield matmul(h[:, :, 1].mT, grad[:, :, 0], to_weight)
         last = grad[:, :, -1]
-        yield from matmul(h[:, :, 0].mT, last, to_weight, add=results.lanes == 2)
+        yield matmul(h[:, :, 0].mT, last, to_weight, add=results.lanes == 2)
 
     def _propagate_back(
         self, number: int, step: Step, node: Propagate
@@ -384,7 +361,7 @@ class _Binder:
         out = torch.empty_like(to_x) if shared else to_x
         yield self._kernels.spmm(pattern.T, values, _wide(grad), _wide(out))
         if shared:
-            yield partial(to_x.add_, out)
+            yield self._kernels.scaled(out, 1.0, to_x, add=True)
 
     def _block(
         self, number: int, node: Propagate | Attend
@@ -407,7 +384,8 @@ class _Binder:
         self._vectors[name] = gathered = pair[0].contiguous(), pair[1].contiguous()
         for source, to in zip(pair, gathered, strict=True):
             if to is not source:
-                yield partial(to.copy_, source)
+                to, source = (each[:, None, None] for each in (to, source))
+                yield self._kernels.scaled(source, 1.0, to, add=False)
 
     def _parts(self, step: Step, whole: Tensor) -> Iterator[tuple[int, Tensor]]:
         widths = [self._tape.steps[argument].channels for argument in step.arguments]

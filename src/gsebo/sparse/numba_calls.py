@@ -1,0 +1,180 @@
+"""Kernel calls that compiled code makes, one after the other.
+
+Calling a compiled function from Python takes about a microsecond, as long as many a
+kernel on a small graph. So what a kernel is called with is written into a block of
+memory once, and a loop that is compiled itself goes through the blocks.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import torch
+from llvmlite import ir
+from numba import njit, types
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import cpu_target
+from numba.extending import intrinsic
+
+from gsebo.sparse.numba_compile import Variants, many_threads, pays
+
+_WORD, _STATUS = ir.IntType(64), ir.IntType(32)
+_SLOT = 8  # bytes
+# What a compiled function may return if all went well, besides 0.
+_NONE = -2
+
+
+class _Entry(NamedTuple):
+    """Where a call begins, and its block: the function, then its arguments."""
+
+    begin: int
+    block: np.ndarray[Any, Any]
+
+
+@final
+class KernelCall:
+    """A kernel with its arguments; these stay where they are between the calls."""
+
+    def __init__(self, kernel: Variants, work: int, arguments: Sequence[Any]) -> None:
+        self.work = work
+        self._kernel = kernel
+        self._arguments = [
+            x.numpy() if isinstance(x, torch.Tensor) else x for x in arguments
+        ]
+        self._entries: dict[bool, _Entry] = {}
+
+    def entry(self, *, parallel: bool) -> _Entry:
+        """How compiled code calls one of the variants; compiled when it is needed."""
+        if parallel not in self._entries:
+            dispatcher = self._kernel.parallel if parallel else self._kernel.serial
+            kinds = tuple(dispatcher.typeof_pyval(each) for each in self._arguments)
+            dispatcher.compile(kinds)
+            compiled = dispatcher.overloads[kinds]
+            name = compiled.fndesc.llvm_func_name
+            function = compiled.library.get_pointer_to_function(name)
+            kind = cpu_target.target_context.call_conv.get_function_type(
+                compiled.fndesc.restype, compiled.fndesc.argtypes
+            )
+            words = [function, *_words(self._arguments)]
+            block = np.array(words, dtype=np.int64)
+            self._entries[parallel] = _Entry(_begin(kind), block)
+        return self._entries[parallel]
+
+    def __call__(self) -> None:
+        """Make this call alone."""
+        CallList([self])()
+
+
+def bind_kernel(kernel: Variants, work: int, *arguments: Any) -> KernelCall:
+    """Return the call of a kernel on these tensors; its work in multiplications."""
+    return KernelCall(kernel, work, arguments)
+
+
+@final
+class CallList:
+    """Calls that are made one after the other, without Python in between.
+
+    Each runs on as many threads as its work is worth.
+    """
+
+    def __init__(self, calls: Sequence[KernelCall]) -> None:
+        self._calls = calls
+        self._worth = any(pays(call.work) for call in calls)
+        self._tables: dict[bool, np.ndarray[Any, Any]] = {}
+
+    def __call__(self) -> None:
+        if not self._worth:
+            self._make(parallel=False)
+            return
+        with many_threads() as granted:
+            self._make(parallel=granted)
+
+    def _make(self, *, parallel: bool) -> None:
+        if parallel not in self._tables:
+            entries = [
+                call.entry(parallel=parallel and pays(call.work))
+                for call in self._calls
+            ]
+            rows = [(entry.begin, entry.block.ctypes.data) for entry in entries]
+            self._tables[parallel] = np.array(rows, np.int64).reshape(-1, 2)
+        failed = _make_calls(self._tables[parallel])
+        if failed >= 0:
+            raise RuntimeError(f"kernel call {failed} raised an error")
+
+
+def _words(arguments: Any) -> Iterator[int]:
+    """Arguments as numba passes them on, each number in a word of its own."""
+    for argument in arguments:
+        if isinstance(argument, tuple):
+            yield from _words(argument)
+        elif isinstance(argument, np.ndarray) and argument.ndim:
+            # Nobody counts the references: the call holds its arguments.
+            yield from (0, 0, argument.size, argument.itemsize, argument.ctypes.data)
+            yield from (*argument.shape, *argument.strides)
+        else:
+            number = np.asarray(argument).tobytes()
+            yield int.from_bytes(number, "little", signed=len(number) == _SLOT)
+
+
+def _begin(function: Any) -> int:
+    """Where code begins that takes a block and calls a function of such a type."""
+    kinds = [
+        "i8*" if isinstance(kind, ir.PointerType) else str(kind)
+        for kind in function.args
+    ]
+    with global_compiler_lock:
+        return _compiled_begin(tuple(kinds))[0]
+
+
+@cache
+def _compiled_begin(kinds: tuple[str, ...]) -> tuple[int, Any]:
+    """The same by the types of its arguments, and what has to stay in memory."""
+    library = cpu_target.target_context.codegen().create_library("kernel_call")
+    name = f"kernel_call_{'_'.join(kinds).replace('*', '')}"
+    module = library.create_ir_module(name)
+    pointer = ir.IntType(8).as_pointer()
+    numbers = {"float": ir.FloatType(), "double": ir.DoubleType(), "i8*": pointer}
+    taken = [numbers.get(kind) or ir.IntType(int(kind[1:])) for kind in kinds]
+    outside = ir.FunctionType(_STATUS, [_WORD.as_pointer()])
+    builder = ir.IRBuilder(ir.Function(module, outside, name).append_basic_block())
+    (block,) = builder.function.args
+    inside = ir.FunctionType(_STATUS, taken).as_pointer()
+    # Where a result and an error would go: first of the arguments.
+    nowhere = [builder.bitcast(builder.alloca(pointer), pointer) for _ in range(2)]
+
+    def word(number: int, kind: Any) -> Any:
+        place = builder.gep(block, [_WORD(number)])
+        return builder.load(builder.bitcast(place, kind.as_pointer()))
+
+    given = [word(number, kind) for number, kind in enumerate(taken[2:], start=1)]
+    builder.ret(builder.call(word(0, inside), [*nowhere, *given]))
+    library.add_ir_module(module)
+    library.finalize()
+    return library.get_pointer_to_function(name), library
+
+
+@intrinsic
+def _make_call(typing_context, begin, block):
+    """Call what begins at an address with the address of its block."""
+
+    def generate(context, builder, signature, arguments):
+        kind = ir.FunctionType(_STATUS, [_WORD]).as_pointer()
+        function = builder.inttoptr(arguments[0], kind)
+        return builder.call(function, [arguments[1]])
+
+    return types.int32(types.int64, types.int64), generate
+
+
+@njit(cache=True, nogil=True)
+def _make_calls(table):
+    """Make the calls of a table; the number of the one that failed, else -1."""
+    for number in range(table.shape[0]):
+        status = _make_call(table[number, 0], table[number, 1])
+        if status != 0 and status != _NONE:
+            return number
+    return -1
