@@ -10,13 +10,6 @@ import pytest
 from hypothesis import settings
 from tests.report.browser import OpenPage, Tab
 
-import gsebo  # noqa: F401  # Before torch, so that it can fix which code that runs.
-
-with warnings.catch_warnings():
-    # Importing PyG warns of its own use of torch.jit.
-    warnings.simplefilter("ignore")
-    import torch_geometric  # noqa: F401
-
 ROOT = Path(__file__).parents[1]
 _GIVEN = os.environ.get("GSEBO_DATA")
 _NUMBERS = count()
@@ -32,6 +25,20 @@ def pytest_configure(config: pytest.Config) -> None:
         "compiles: compiles what others run too; before them, each file in one process",
     ):
         config.addinivalue_line("markers", mark)
+    # Who only hands tests out need not load the libraries before the others start to.
+    hands_out = config.getoption("dist", "no") != "no"
+    if hasattr(config, "workerinput") or not hands_out:
+        load_libraries()
+
+
+def load_libraries() -> None:
+    # Before torch, so that it can fix which code that runs.
+    import gsebo  # noqa: F401
+
+    with warnings.catch_warnings():
+        # Importing PyG warns of its own use of torch.jit.
+        warnings.simplefilter("ignore")
+        import torch_geometric  # noqa: F401
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
