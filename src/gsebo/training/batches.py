@@ -115,7 +115,9 @@ class BatchedGraph:
         def covering(batch: Batch) -> Covering:
             part = self._part(batch)
             ids = self.own_entries(part)
-            found = Covering(part, ids, self.problem(part, ids))
+            # Where there is all of a graph, products round as without batches.
+            whole = part.nodes.numel() == self.arrays.num_nodes
+            found = Covering(part, ids, self.problem(part, ids, used_again=whole))
             self.arrays.release()
             return found
 
@@ -361,10 +363,10 @@ class MiniBatches(TrainingGraph):
         for part, ids, problem in graph.cover(self.nodes[places.cpu()].numpy()):
             here = {**outer, **graph.own_of(self.table, ids)}
             problem = problem.with_state(state_at(problem, weights, here))
-            logits = problem.logits(weights, here, None)
-            found.append((part.nodes[part.seeds.cpu()], logits[part.seeds]))
+            scores = problem.scores(weights, here)
+            found.append((part.nodes[part.seeds.cpu()], scores[part.seeds]))
         order = torch.cat([nodes for nodes, _ in found]).argsort()
-        return torch.cat([logits for _, logits in found])[order.to(graph.device)]
+        return torch.cat([scores for _, scores in found])[order.to(graph.device)]
 
     def changed_edges(self, outer: Tree, runs: int) -> tuple[Tensor, Tensor]:
         """Not known: only a look at all edges would tell."""
