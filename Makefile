@@ -8,6 +8,8 @@ INPUTS := pyproject.toml constraints.txt
 
 # Threads that wait should sleep: on a busy machine spinning ones cost a tenfold.
 export OMP_WAIT_POLICY ?= PASSIVE
+# Hundreds of processes read the same sources: only the first should compile them.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test portable fuzz lint docs readme tutorials bench clean
 
