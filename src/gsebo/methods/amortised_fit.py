@@ -45,7 +45,7 @@ from gsebo.methods.folds import (
     fold_nodes,
     taught_labels,
 )
-from gsebo.methods.run import Run
+from gsebo.methods.run import Run, drawn_by
 from gsebo.model.layerwise import ChunkedGraph
 from gsebo.model.scorer import Scorer
 from gsebo.nn import Backbone
@@ -418,8 +418,7 @@ class MiniBatchFit(AmortisedFit):
         train, val = numbers(arrays.train), numbers(arrays.val)
         self.labelled = torch.from_numpy(numbers(arrays.train | arrays.val))
         self.folds = self._divided(arrays)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(run.seed)
+        with drawn_by(run.seed):
             parts = BatchedAmortisedStrength(
                 method.make_structure(), arrays, backbone.num_propagations, run.device
             )

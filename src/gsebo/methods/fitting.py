@@ -18,7 +18,7 @@ from gsebo.files import Name, NotNegative, Share, Size, Text
 from gsebo.graph import Propagation, Topology, canonicalise
 from gsebo.graph.graph import Graph
 from gsebo.graph.node_match import at_or_median, find_edges
-from gsebo.methods.run import Run
+from gsebo.methods.run import Run, drawn_by
 from gsebo.model.fitted import FittedModel
 from gsebo.nn import Backbone, make_backbone
 from gsebo.nn.base import Features
@@ -176,8 +176,7 @@ def make_task(
     """Build the network for a graph, with weights drawn by the seed."""
     data, device = prepared.data, prepared.device
     classes = num_classes(data)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with drawn_by(seed):
         # Drawn on the CPU, so that every device starts from the same weights.
         backbone = network.build(data.x.shape[1], classes).to(device, prepared.dtype)
         topology = prepared.topology(self_loops=backbone.self_loops)
@@ -218,8 +217,7 @@ def make_problem(
         inner_reduction=inner_reduction,
     )
     start = task.initial_strengths
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with drawn_by(seed):
         structure.setup(
             GraphContext(
                 graph=task.graph,

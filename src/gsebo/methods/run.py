@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from threading import RLock
 from typing import Any, final
 
 import torch
@@ -47,6 +48,41 @@ def alike_on_any_threads() -> Iterator[None]:
             torch.set_num_threads(given)
 
 
+def is_worth_threads(multiplications: int) -> bool:
+    """Whether one propagation takes so many that several threads share each."""
+    return multiplications >= _WORTH_THREADS
+
+
+@contextmanager
+def one_core_each() -> Iterator[None]:
+    """Let fits that run on threads of their own have one core each.
+
+    Threads that are begun inside take torch's number over, so that no fit that ends
+    changes it under another one.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with kernel_threads(1):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+_DRAWING = RLock()
+
+
+@contextmanager
+def drawn_by(seed: int) -> Iterator[None]:
+    """Let torch draw by a seed, and go on afterwards as if nothing had been drawn.
+
+    All threads have one generator, so that they draw one after another.
+    """
+    with _DRAWING, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
 @contextmanager
 def threads_for(multiplications: int, runs: int = 1) -> Iterator[None]:
     """Run on one thread if one propagation takes fewer multiplications than it pays.
@@ -57,7 +93,7 @@ def threads_for(multiplications: int, runs: int = 1) -> Iterator[None]:
     """
     before = torch.get_num_threads()
     given = threads_given() if is_reproducible() else before
-    alone = given if multiplications >= _WORTH_THREADS else 1
+    alone = given if is_worth_threads(multiplications) else 1
     together = given if runs > 1 else alone
     torch.set_num_threads(1 if is_reproducible() else alone)
     try:

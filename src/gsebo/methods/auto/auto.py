@@ -1,6 +1,7 @@
 """The method, the features and the training length that suit a graph."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, final
 
@@ -217,7 +218,8 @@ class Auto(EpochClassifier):
         )
         tried = self._without_evidence(data)
         if folds:
-            tried = self._choose(data, search, planting)
+            with closing(search):
+                tried = self._choose(data, search, planting)
         chosen = next(each for each in tried if each.chosen)
         preparation, prepared = search.prepared(chosen.preparation)
         estimator = candidate(shared, chosen.candidate, chosen.epochs)
@@ -258,13 +260,17 @@ class Auto(EpochClassifier):
     ) -> list[Tried]:
         names = self._preparations(data)
         wanted = []
-        for method in candidate_names(self.methods):
+        # Whatever learns a structure has the network and the features of vanilla,
+        # or of an MLP where false edges would have a say in them.
+        usual = "vanilla" if planting is None else "mlp"
+        plains = {
+            method: method if method in PLAIN else usual
+            for method in candidate_names(self.methods)
+        }
+        search.expect_features(list(dict.fromkeys(plains.values())), names)
+        for method, plain in plains.items():
             if planting is not None and method == _SCORED:
                 method = _INOCULATED
-            # Whatever learns a structure has the network and the features of vanilla,
-            # or of an MLP where false edges would have a say in them.
-            usual = "vanilla" if planting is None else "mlp"
-            plain = method if method in PLAIN else usual
             preparation, best = search.choose_features(plain, names)
             epochs = self._epochs_at(best) if refits(method) else None
             wanted.append(Configuration(method, preparation, epochs))

@@ -272,11 +272,12 @@ def eliminate(
     enough: int,
     by_loss: bool = False,
     judge: Judge | None = None,
+    given_up: Callable[[Sequence[Configuration]], None] = lambda hopeless: None,
 ) -> Elimination:
     """Try fold by fold until all folds, or enough nodes, have been held out.
 
     ``try_on`` trains a configuration on the fold of a number; of equals the first is
-    the better one.
+    the better one. Of whom it asks no more, ``given_up`` is told.
     """
     alive = list(configurations)
     curves: dict[Configuration, list[HeldOutCurve]] = {one: [] for one in alive}
@@ -291,7 +292,9 @@ def eliminate(
         if seen >= enough or number + 1 == len(folds):
             break
         leads = {one: scores[alive[0]].lead_over(scores[one]) for one in alive}
-        alive = [one for one in alive if leads[one][0] <= _HOPELESS * leads[one][1]]
+        behind = {one for one in alive if leads[one][0] > _HOPELESS * leads[one][1]}
+        given_up([one for one in alive if one in behind])
+        alive = [one for one in alive if one not in behind]
         if len(alive) == 1:
             break
     return Elimination(scores, tuple(alive))

@@ -4,6 +4,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, final
 
 import torch
@@ -14,6 +15,7 @@ from gsebo.data.preparation import Preparation, fit_preparation
 from gsebo.errors import InputWarning, InvalidInput
 from gsebo.files import Count, Form, NotNegative, check_tensors
 from gsebo.graph.graph import Graph
+from gsebo.methods.auto.ahead import Ahead, NoLongerWanted
 from gsebo.methods.auto.elimination import (
     Configuration,
     Elimination,
@@ -25,12 +27,13 @@ from gsebo.methods.auto.elimination import (
     told,
 )
 from gsebo.methods.base import GraphClassifier
-from gsebo.methods.fitting import Outcome, PreparedGraph
+from gsebo.methods.fitting import Outcome, PreparedGraph, make_task, work_of
 from gsebo.methods.folds import Fold
-from gsebo.methods.run import Run
+from gsebo.methods.run import Run, is_worth_threads
 from gsebo.methods.schedule import EpochClassifier
 from gsebo.metrics import require_fitting
 from gsebo.names import own_name
+from gsebo.sparse.numba_compile import thread_limit
 from gsebo.training import Checkpoint, StepRecord
 from gsebo.training.checkpoint import FORMAT, CheckpointFacts
 from gsebo.training.inoculation import false_edges
@@ -48,6 +51,9 @@ _FULL_LENGTH = 1000
 # Held-out nodes that are enough to choose features and a length by, and a method.
 _ENOUGH_FOR_FEATURES = 1000
 _ENOUGH_FOR_METHODS = 2500
+# Whose trainings share nothing that changes, so that several may run at once; those
+# that take the longest come first, because whoever begins last is waited for.
+_LONGEST_FIRST = ("inoculated", "amortised", "gsebo", "vanilla", "mlp")
 # What the names of tensors of a curve with false edges begin with.
 _PLANTED = "planted_"
 
@@ -145,9 +151,20 @@ class _CurveFacts(CheckpointFacts, frozen=True, kw_only=True):
     seconds: NotNegative
 
 
+_Trial = tuple[Configuration, int]
+"""What is tried, and the number of the fold that it is tried on."""
+
+# Filters of warnings belong to all threads.
+_SILENCE = Lock()
+
+
 @final
 class Search:
-    """All that is tried for one seed, on a validated graph without test labels."""
+    """All that is tried for one seed, on a validated graph without test labels.
+
+    Trials run side by side on all cores where one alone would have one core for itself.
+    Whoever is done closes it.
+    """
 
     def __init__(
         self,
@@ -168,7 +185,9 @@ class Search:
         self._judge = None if metric is None else _judge(metric, data, folds)
         self._planting = planting
         self._prepared: dict[str, tuple[Preparation, Graph]] = {}
-        self._curves: dict[tuple[Configuration, int], HeldOutCurve] = {}
+        self._one_core: dict[str, bool] = {}
+        self._trials = Ahead[_Trial, HeldOutCurve](self._found)
+        self._telling = Lock()
         self._fingerprint = run.fingerprint()
         if run.checkpoint is not None:
             # What belongs to another run is refused before any training.
@@ -179,6 +198,10 @@ class Search:
                 run.checkpoint.remove()
                 facts = CheckpointFacts(format=FORMAT, fingerprint=self._fingerprint)
                 owner.write({}, facts)
+
+    def close(self) -> None:
+        """Leave nothing running."""
+        self._trials.close()
 
     def prepared(self, name: str) -> tuple[Preparation, Graph]:
         """A preparation, fitted, and the graph with its features."""
@@ -192,6 +215,11 @@ class Search:
         tried = [Configuration(method, name) for name in names]
         ended = self.compare(tried, _ENOUGH_FOR_FEATURES)
         return ended.winner.preparation, ended.scores[ended.winner].best
+
+    def expect_features(self, methods: Sequence[str], names: Sequence[str]) -> None:
+        """Begin what will be asked for when features are chosen for plain networks."""
+        tried = [Configuration(method, name) for method in methods for name in names]
+        self._expect(tried, _ENOUGH_FOR_FEATURES)
 
     def compare(
         self, tried: Sequence[Configuration], enough: int = _ENOUGH_FOR_METHODS
@@ -215,7 +243,58 @@ class Search:
         curve: Callable[[Configuration, int], HeldOutCurve],
         enough: int,
     ) -> Elimination:
-        return eliminate(tried, self._folds, curve, enough, self._by_loss, self._judge)
+        self._expect(tried, enough)
+        ended = eliminate(
+            tried,
+            self._folds,
+            curve,
+            enough,
+            self._by_loss,
+            self._judge,
+            given_up=self._forget,
+        )
+        # Who has won alone, or by enough nodes, is tried no further.
+        self._forget(tried)
+        return ended
+
+    def _expect(self, tried: Sequence[Configuration], enough: int) -> None:
+        """Begin what will be asked for, unless somebody is given up on the way."""
+        workers = self._workers(tried)
+        if workers == 1:
+            return
+        numbers = []
+        seen = 0
+        for number, fold in enumerate(self._folds):
+            if seen < enough:
+                numbers.append(number)
+                seen += len(fold.held_out)
+        first = sorted(tried, key=lambda one: _LONGEST_FIRST.index(one.method))
+        self._trials.expect(((one, at) for one in first for at in numbers), workers)
+
+    def _forget(self, tried: Sequence[Configuration]) -> None:
+        numbers = range(len(self._folds))
+        self._trials.forget((one, number) for one in tried for number in numbers)
+
+    def _workers(self, tried: Sequence[Configuration]) -> int:
+        """How many trials may run at once: more than one where each has one core."""
+        others = {one.method for one in tried}.difference(_LONGEST_FIRST)
+        if others or self._run.device.type != "cpu" or thread_limit() == 1:
+            return 1
+        each = [self._has_one_core(name) for name in {one.preparation for one in tried}]
+        return thread_limit() if all(each) else 1
+
+    def _has_one_core(self, preparation: str) -> bool:
+        """Whether a network on such features trains on one core, whoever else does."""
+        if preparation not in self._one_core:
+            # What threads read is there before they do.
+            _, data = self.prepared(preparation)
+            network = candidate(self._parameters, "vanilla").network()
+            prepared = PreparedGraph(data, self._run.device)
+            task = make_task(prepared, network, weight_decay=0.0, seed=0)
+            # What autograd trains may draw from torch's one generator.
+            able = task.backbone.traceable and not is_worth_threads(work_of(task))
+            self._one_core[preparation] = able
+        return self._one_core[preparation]
 
     def best_evaluation(self, plain: Configuration) -> int:
         """That of a plain network on all folds, however many it was tried on."""
@@ -233,18 +312,19 @@ class Search:
         return method in PLAIN or all(len(fold.val) for fold in self._folds)
 
     def _curve(self, tried: Configuration, number: int) -> HeldOutCurve:
-        key = tried, number
-        if key not in self._curves:
-            fold, checkpoint = self._folds[number], self._run.checkpoint
-            name = f"{tried.method}-{tried.preparation}-{number}"
-            place = checkpoint and checkpoint.stage(name)
-            found = self._load(place, len(fold.held_out)) if place else None
-            if found is None:
-                found = self._train(tried, fold, number)
-                if place:
-                    self._save(place, found)
-            self._curves[key] = found
-        return self._curves[key]
+        return self._trials.result((tried, number))
+
+    def _found(self, trial: _Trial, unwanted: Callable[[], bool]) -> HeldOutCurve:
+        tried, number = trial
+        fold, checkpoint = self._folds[number], self._run.checkpoint
+        name = f"{tried.method}-{tried.preparation}-{number}"
+        place = checkpoint and checkpoint.stage(name)
+        found = self._load(place, len(fold.held_out)) if place else None
+        if found is None:
+            found = self._train(tried, fold, number, unwanted)
+            if place:
+                self._save(place, found)
+        return found
 
     def _save(self, place: Checkpoint, curve: HeldOutCurve) -> None:
         facts = _CurveFacts(
@@ -285,7 +365,13 @@ class Search:
 
         return curve("", None if self._planting is None else curve(_PLANTED))
 
-    def _train(self, tried: Configuration, fold: Fold, number: int) -> HeldOutCurve:
+    def _train(
+        self,
+        tried: Configuration,
+        fold: Fold,
+        number: int,
+        unwanted: Callable[[], bool],
+    ) -> HeldOutCurve:
         begun = time.perf_counter()
         estimator = candidate(self._parameters, tried.method, tried.epochs)
         _, data = self.prepared(tried.preparation)
@@ -297,11 +383,18 @@ class Search:
             found = evaluated(log_probability, labels)
             return found if self._judge is None else (*found, told(log_probability))
 
+        def tell(record: StepRecord, logits: Tensor) -> bool | None:
+            if unwanted():
+                raise NoLongerWanted
+            if self._run.watcher is None:
+                return None
+            with self._telling:
+                return self._run.watcher(record, logits)
+
         def watch(record: StepRecord, logits: Tensor) -> bool | None:
             evaluations.append(look(logits[nodes].log_softmax(-1)))
             return tell(record, logits)
 
-        tell = self._run.watcher or (lambda record, logits: None)
         if tried.method in PLAIN:
             shown = fold.for_length(data)
             outcome = train(estimator, shown, self._run.watched_by(watch))
@@ -311,7 +404,7 @@ class Search:
             evaluations = [look(outcome.probability[nodes].log())]
         planted = None
         if self._planting is not None:
-            with warnings.catch_warnings():
+            with _SILENCE, warnings.catch_warnings():
                 # That false edges are new to a fit is what they are planted for.
                 warnings.simplefilter("ignore", InputWarning)
                 graph = self._planting.graph(shown, fold, number)
