@@ -99,7 +99,10 @@ def test_edges_of_weight_zero_among_learned_ones(method: str) -> None:
 @pytest.mark.parametrize("backbone", ["gcn", "gat", "sage", "jk"])
 def test_the_gradient_is_that_of_finite_differences(backbone: str) -> None:
     graph = as_double(small_graph())
-    model = Vanilla(backbone, max_epochs=10, random_state=0, device="cpu").fit(graph)
+    # Kernels of attention in double precision over five channels are compiled for
+    # other tests too.
+    options = {"hidden_channels": 5, "max_epochs": 10, "random_state": 0}
+    model = Vanilla(backbone, **options, device="cpu").fit(graph)
     target = victim_of(model, graph)
     edges, weights = Scene(graph, target, False, 0).edges
     new = both_directions(some_flips().added)

@@ -89,7 +89,7 @@ def test_only_derivatives_by_strengths_are_left_out() -> None:
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_it_equals_ours_on_a_graph_that_is_not_all_in_reach(backbone: str) -> None:
     data = in_double(load_graph("cora"))
-    setting = Setting(backbone=backbone, tau=2, dropout=0.0, optimizer="sgd")
+    setting = Setting(backbone=backbone, hidden=5, tau=2, dropout=0.0, optimizer="sgd")
     case = Case(data, setting)
     part = Reach(case.task, case.task.train)
     assert part.sizes[0] < data.num_nodes

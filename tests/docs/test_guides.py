@@ -15,6 +15,7 @@ from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 import gsebo
+from docs.shortened import shortened
 from gsebo.cli.main import app
 from gsebo.experiments import (
     ExperimentRecipe,
@@ -31,13 +32,6 @@ BLOCK = re.compile(
     r'^```(?P<kind>\w+)(?: title="(?P<title>[\w.]+)")?\n(?P<text>.*?)^```',
     re.DOTALL | re.MULTILINE,
 )
-# The parameters that a fit of the page is shortened by.
-QUICK = {
-    "auto": ("num_folds=2", "max_epochs=20"),
-    "amortised": ("num_folds=2", "max_outer_steps=1", "refit_epochs=10"),
-    "gsebo": ("max_outer_steps=3",),
-}
-
 Page = list[tuple[str, str, str]]
 
 
@@ -69,12 +63,7 @@ def commands(text: str) -> list[list[str]]:
 def run(words: list[str]) -> Result:
     """A line of a shell, quicker than on the page."""
     assert words[0] == "gsebo"
-    words = ["planted" if word == "cora" else word for word in words[1:]]
-    if words[0] == "suspects":
-        words += ["--rounds", "1"]
-    if words[0] == "fit":
-        method = next((name for name in QUICK if name in words), "gsebo")
-        words += [part for one in QUICK[method] for part in ("--set", one)]
+    words = shortened(["planted" if word == "cora" else word for word in words[1:]])
     done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done

@@ -95,6 +95,7 @@ def test_attention_per_layer_needs_to_be_normalised_again(data: Data) -> None:
 @pytest.mark.parametrize("per_layer", [False, True])
 def test_nothing_dropped_is_vanilla(data: Data, backbone: str, per_layer: bool) -> None:
     options = {"backbone": backbone, "max_epochs": 20, "random_state": 5}
+    options |= {"hidden_channels": 8}
     vanilla = Vanilla(**options).fit(data)
     model = DropEdge(**options, drop_rate=0, per_layer=per_layer).fit(data)
     torch.testing.assert_close(model.probability_, vanilla.probability_)

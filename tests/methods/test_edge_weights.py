@@ -121,7 +121,7 @@ def test_hypergradient_of_the_function(weighted: Graph) -> None:
     given = with_fields(weighted, edge_attr=weights_for(weighted, 1))
     model = GSEBO(
         structure="amortised",
-        hidden_channels=4,
+        hidden_channels=5,
         direct_term=True,
         random_state=0,
     )
@@ -137,7 +137,8 @@ def test_strengths_begin_at_the_weights_and_stay_in_bounds(
     weight = 5 * weights_for(plain)
     weight[:4] = 0
     data = with_fields(plain, edge_weight=weight)
-    vanilla = Vanilla(backbone, max_epochs=1, random_state=0).fit(data)
+    sizes = {"hidden_channels": 8}
+    vanilla = Vanilla(backbone, **sizes, max_epochs=1, random_state=0).fit(data)
     options = {"tied": tied, "outer_lr": 50.0, "select_by": "last"}
     model = quick("gsebo", backbone=backbone, **options).fit(data)
     start, end = model.initial_strength_, model.strength_

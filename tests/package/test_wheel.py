@@ -18,6 +18,7 @@ from zipfile import ZipFile
 import pytest
 
 import gsebo
+from docs.shortened import shortened
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = "gsebo/experiments/shipped_results.zip"
@@ -138,15 +139,20 @@ def run(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def of_page(path: Path) -> list[tuple[str, str | list[str]]]:
-    """Commands of ``gsebo`` and the Python of a page, in its order."""
+    """Commands of ``gsebo`` and the Python of a page, in its order, with short fits."""
     steps: list[tuple[str, str | list[str]]] = []
     blocks = re.findall(r"^```(sh|python)\n(.*?)^```", path.read_text(), re.M | re.S)
     for kind, text in blocks:
         if kind == "python":
-            steps.append((kind, text))
+            fit = 'gsebo.GSEBO("gcn", '
+            steps.append((kind, text.replace(fit, f"{fit}max_outer_steps=3, ")))
             continue
         lines = [shlex.split(one, comments=True) for one in text.splitlines()]
-        steps += [(kind, words) for words in lines if words[:1] == ["gsebo"]]
+        steps += [
+            (kind, ["gsebo", *shortened(words[1:])])
+            for words in lines
+            if words[:1] == ["gsebo"]
+        ]
     return steps
 
 

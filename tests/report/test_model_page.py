@@ -89,7 +89,7 @@ def test_nodes_and_classes_by_the_names_of_the_user(
     graph.node_id = np.array([f"n{place}é" for place in range(graph.num_nodes)])
     graph.meta = {"classes": [f"class {letter}" for letter in "abcdefg"]}
     graph.edge_weight = torch.full((graph.num_edges,), 2.0)
-    fitted = GSEBO(**SHORT, backbone="gat").fit(graph)
+    fitted = GSEBO(**SHORT, backbone="gat", hidden_channels=8).fit(graph)
     fitted.save(tmp_path / "m")
     page = model_page(tmp_path / "m")
     source, target = page.ends

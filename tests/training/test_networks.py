@@ -50,7 +50,7 @@ def base_of(
 ) -> NodeClassification:
     return make_problem(
         PreparedGraph(data, torch.device("cpu")),
-        NetworkChoices(backbone, 4, 2, dropout, None),
+        NetworkChoices(backbone, 5, 2, dropout, None),
         AmortisedStrength(scorer_channels=3, **options),
         outer_nodes=data.val_mask.nonzero().squeeze(-1),
         weight_decay=5e-4,
