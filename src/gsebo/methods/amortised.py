@@ -271,6 +271,8 @@ class AmortisedClassifier(TaughtByAllNodes):
         floor: float = 0.0,
     ) -> Outcome:
         """Run a fit, and lay what it learned with candidates over the given graph."""
+        if self.predictions != "none":
+            fit.known_by_features()
         with threads_for(fit.work):
             learned = fit.learn()
             if self.refit:
@@ -460,7 +462,7 @@ class Inoculated(AmortisedClassifier):
         fit = FullBatchFit(self, prepared, candidate, run, chosen.dose)
         if before is not None:
             # Whoever knows features alone knows nothing of candidates.
-            fit.of_folds = before.of_folds
+            fit.know(before.known_by_features())
         return self._outcome(given, prepared, candidate, fit, chosen.floor)
 
     def allows_floor(self, floor: float) -> bool:
@@ -489,6 +491,7 @@ class Inoculated(AmortisedClassifier):
 
 
 def _looked_at(fit: FullBatchFit) -> tuple[Shift, Tensor]:
+    fit.known_by_features()
     with threads_for(fit.work):
         classes = fit.classes()
         return fit.shift(classes), classes

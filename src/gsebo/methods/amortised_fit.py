@@ -9,11 +9,11 @@ that predicts.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, NamedTuple, final
 
 import numpy as np
 import torch
@@ -45,10 +45,11 @@ from gsebo.methods.folds import (
     fold_nodes,
     taught_labels,
 )
-from gsebo.methods.run import Run, drawn_by
+from gsebo.methods.run import Run, drawn_by, threads_for
 from gsebo.model.layerwise import ChunkedGraph
 from gsebo.model.scorer import Scorer
 from gsebo.nn import Backbone
+from gsebo.sparse.numba_compile import thread_limit
 from gsebo.structure import AmortisedStrength, Fixed, Predictions, Structure
 from gsebo.structure.amortised import BatchedAmortisedStrength
 from gsebo.structure.base import BatchedFixed
@@ -71,6 +72,7 @@ from gsebo.training.batches import (
     train_on_one_batch,
 )
 from gsebo.training.inoculation import Inoculation
+from gsebo.training.loop import share_out
 from gsebo.training.networks import FeaturesOnly, StateAt, TrainingGraph, seen_state
 from gsebo.training.tape_derivatives import FLAT
 
@@ -106,6 +108,20 @@ class Learned:
     weights: Tree | None = None
 
 
+@final
+class KnownByFeatures(NamedTuple):
+    """What features alone say of nodes, whatever the edges are.
+
+    Attributes:
+        of_folds: By a network for each fold, which leaves its nodes out.
+        fresh: Weights of a network that has learned from all labelled nodes, where the
+            fit trains afresh at the end.
+    """
+
+    of_folds: list[FeaturesOnly]
+    fresh: Tree
+
+
 class AmortisedFit(ABC):
     """A fit, apart from where its networks learn.
 
@@ -134,10 +150,11 @@ class AmortisedFit(ABC):
     def __init__(self, method: AmortisedClassifier, run: Run) -> None:
         self.method, self.run = method, run
         self.optimizer = make_optimizer(method.inner_optimizer, method.inner_lr)
+        self._known: KnownByFeatures | None = None
 
     @abstractmethod
-    def train_features_only(self, nodes: Tensor) -> Tree:
-        """Weights of a network that knows features alone, learned from some nodes."""
+    def train_features_only(self, each: Sequence[Tensor]) -> list[Tree]:
+        """Weights of networks that know features alone, each learned from its nodes."""
 
     @abstractmethod
     def features_only(self, weights: Tree) -> FeaturesOnly:
@@ -155,7 +172,7 @@ class AmortisedFit(ABC):
             return Learned(networks, progress)
         alone = first = chosen = None
         if self.method.predictions != "none":
-            alone = self.train_features_only(self.labelled)
+            alone = self.known_by_features().fresh
             chosen = self.features_only(alone)
         if self.method.predictions == "both":
             state_at = partial(seen_state, features_only=chosen, network=False)
@@ -181,7 +198,7 @@ class AmortisedFit(ABC):
         method, folds = self.method, self.folds
         chosen: list[FeaturesOnly] | None = None
         if method.predictions != "none":
-            chosen = self.of_folds
+            chosen = self.known_by_features().of_folds
             if method.label_use == "cross":
                 chosen = [self._kept(partial(_stitched, chosen, folds.outer))]
         return Networks(
@@ -191,13 +208,20 @@ class AmortisedFit(ABC):
             own_predictions=method.predictions == "both",
         )
 
-    @cached_property
-    def of_folds(self) -> list[FeaturesOnly]:
-        """What features alone say, by a network for each fold, which leaves it out."""
-        return [
-            self.features_only(self.train_features_only(nodes))
-            for nodes in self.folds.inner
-        ]
+    def known_by_features(self) -> KnownByFeatures:
+        """What features alone say, learned once; all at once, where there are cores."""
+        if self._known is None:
+            folds = self.folds.inner
+            each = [*folds, self.labelled] if self.method.refit else folds
+            with threads_for(self.work, len(each)):
+                found = self.train_features_only(each)
+            said = [self.features_only(weights) for weights in found[: len(folds)]]
+            self._known = KnownByFeatures(said, found[-1])
+        return self._known
+
+    def know(self, known: KnownByFeatures) -> None:
+        """Take over what a fit with the same labels has learned from features."""
+        self._known = known
 
     def _kept(self, features_only: FeaturesOnly) -> FeaturesOnly:
         """The same, found once where the graph is always the same one."""
@@ -274,7 +298,8 @@ class FullBatchFit(AmortisedFit):
 
     @cached_property
     def _said_by_features(self) -> Tensor:
-        return _stitched(self.of_folds, self.folds.outer, self._alone)
+        of_folds = self.known_by_features().of_folds
+        return _stitched(of_folds, self.folds.outer, self._alone)
 
     def classes(self) -> Tensor:
         """Class of each node: known, or what features alone say, ``[nodes]``."""
@@ -364,8 +389,17 @@ class FullBatchFit(AmortisedFit):
         )
         return progress
 
-    def train_features_only(self, nodes: Tensor) -> Tree:
-        return self._trained(self._alone, nodes)
+    def train_features_only(self, each: Sequence[Tensor]) -> list[Tree]:
+        found: dict[int, Tree] = {}
+
+        def work(numbers: list[int], is_stopped: Callable[[], bool]) -> None:
+            for number in numbers:
+                if not is_stopped():
+                    found[number] = self._trained(self._alone, each[number])
+
+        on_cpu = self._alone.labels.device.type == "cpu"
+        share_out(range(len(each)), thread_limit() if on_cpu else 1, work)
+        return [found[number] for number in range(len(each))]
 
     def features_only(self, weights: Tree) -> FeaturesOnly:
         predicted = self._alone.scores(weights, {}).softmax(-1)
@@ -464,7 +498,10 @@ class MiniBatchFit(AmortisedFit):
         inner, outer = ([self.labelled[nodes] for nodes in each] for each in found)
         return FoldNodes(inner, outer)
 
-    def train_features_only(self, nodes: Tensor) -> Tree:
+    def train_features_only(self, each: Sequence[Tensor]) -> list[Tree]:
+        return [self._trained_on_rows(nodes) for nodes in each]
+
+    def _trained_on_rows(self, nodes: Tensor) -> Tree:
         how = self._rows, nodes.numpy(), self.optimizer, self.method.refit_epochs
         at_once = self._whole or len(nodes) <= _ROWS
         return train_on_one_batch(*how) if at_once else train_fresh(*how)

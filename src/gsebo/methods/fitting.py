@@ -1,10 +1,13 @@
 """From a user's graph to a bilevel problem on tensors, and from training to a model."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, final
+from threading import RLock
+from typing import Any, Literal, NamedTuple, TypeVar, final
 
 import torch
 from torch import Tensor, nn
@@ -108,24 +111,78 @@ def resolve_device(device: str) -> torch.device:
     return found
 
 
+Made = TypeVar("Made")
+# What the edges of a graph say; copies with other labels have the same tensors.
+_OF_EDGES = ("edge_index", "edge_weight", "edge_attr", "edge_type", "node_type")
+
+
+@final
+class _Kept:
+    """What was made of some objects, once for each of them and for all threads."""
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+        self._found: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+
+    def once(
+        self, what: str, given: tuple[object, ...], make: Callable[[], Made]
+    ) -> Made:
+        """Make it, or return what was made of the same objects before."""
+        key = (what, *map(id, given))
+        with self._lock:
+            if key not in self._found:
+                # The objects stay, so that no other one gets their ids.
+                self._found[key] = given, make()
+            made: Made = self._found[key][1]
+            return made
+
+
+_KEPT: ContextVar[_Kept | None] = ContextVar("kept", default=None)
+
+
+@contextmanager
+def laid_out_once() -> Iterator[None]:
+    """Lay out edges and features that several fits inside read once for all of them.
+
+    The fits may know different labels. It can decorate a function.
+    """
+    token = _KEPT.set(_Kept())
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
+
+
 @final
 class PreparedGraph:
     """A validated graph on its device, in the form that networks read.
 
-    What does not depend on the seed is made once and shared by all problems on it.
+    What does not depend on the seed is made once and shared by all problems on it; what
+    does not depend on labels either, by all that are :func:`laid_out_once`.
     """
 
-    def __init__(self, data: Graph, device: torch.device) -> None:
+    def __init__(
+        self, data: Graph, device: torch.device, kept: _Kept | None = None
+    ) -> None:
         self.data = data
         self.device = device
-        self.graph = canonicalise(data)
+        self._kept = kept or _KEPT.get() or _Kept()
+        edges = {key: data[key] for key in _OF_EDGES if key in data}
+        what = f"graph by {', '.join(edges)}"
+        self.graph = self._kept.once(
+            what, tuple(edges.values()), lambda: canonicalise(data)
+        )
         self.dtype = data.x.dtype if data.x.dtype == torch.float64 else torch.float32
-        self._topologies: dict[bool, Topology] = {}
 
     @cached_property
     def features(self) -> Features:
         """Of the nodes, dense or sparse."""
-        return make_features(self.data.x, self.dtype, self.device)
+        x = self.data.x
+        return self._kept.once(
+            f"features on {self.device}",
+            (x,),
+            lambda: make_features(x, self.dtype, self.device),
+        )
 
     @cached_property
     def labels(self) -> Tensor:
@@ -152,17 +209,18 @@ class PreparedGraph:
                 del data[key]
             if values is not None:
                 data[key] = at_or_median(values.cpu(), place)
-        other = PreparedGraph(data, self.device)
+        # There may be a new one in every step: nobody else keeps it.
+        other = PreparedGraph(data, self.device, _Kept())
         other.__dict__["features"] = self.features
         return other
 
     def topology(self, *, self_loops: bool) -> Topology:
         """The entries of the graph, with a loop on every node or without."""
-        if self_loops not in self._topologies:
-            self._topologies[self_loops] = Topology.of(
-                self.graph, self_loops=self_loops, device=self.device
-            )
-        return self._topologies[self_loops]
+        return self._kept.once(
+            f"topology on {self.device}, {self_loops}",
+            (self.graph,),
+            lambda: Topology.of(self.graph, self_loops=self_loops, device=self.device),
+        )
 
 
 def make_task(

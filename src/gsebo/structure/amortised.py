@@ -13,7 +13,9 @@ are given weights a_ij of their own, it is g_ij a_ij that is normalised.
 
 from __future__ import annotations
 
-from typing import final
+from threading import Lock
+from typing import NamedTuple, final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -50,6 +52,33 @@ from gsebo.structure.evidence import (
 _BIAS = 2.0
 # Where a candidate starts: sigmoid(-3), a twentieth of an edge.
 _CANDIDATE = -5.0
+
+
+class _Gathered(NamedTuple):
+    """The evidence of a graph, and what it was gathered from."""
+
+    features: Tensor | SparseFeatures
+    candidate: Tensor | None
+    columns: tuple[str, ...]
+    weights: FeatureWeights
+    raw: Tensor  # [edges, columns]
+
+    def is_of(
+        self,
+        features: Tensor | SparseFeatures,
+        candidate: Tensor | None,
+        columns: tuple[str, ...],
+    ) -> bool:
+        same = self.features is features and self.candidate is candidate
+        return same and self.columns == columns
+
+    def weighs_by(self, weights: FeatureWeights) -> bool:
+        """Whether features were weighed as another graph may say."""
+        return all(map(torch.equal, self.weights, weights))
+
+
+_GATHERING = Lock()
+_gathered: WeakKeyDictionary[Topology, _Gathered] = WeakKeyDictionary()
 
 
 @final
@@ -161,14 +190,34 @@ class AmortisedStrength(Structure):
             0 if given.attr is None else given.attr.shape[1],
             0 if given.types is None else given.types.num_relations,
         )
-        self.take_feature_weights(FeatureWeights.of(features))
-        raw = self._raw(graph, context.candidate, features)
+        raw = self._gathered(graph, context.candidate, features)
         self.measure(raw, context.num_layers)
         self.register_buffer("evidence", self.scaled(raw), persistent=False)
         self.register_buffer("candidate", context.candidate, persistent=False)
         if self.residual:
             layers = (context.num_layers,) if self.per_layer else ()
             self.own = nn.Parameter(raw.new_zeros(*layers, len(raw)))
+
+    def _gathered(
+        self,
+        graph: Topology,
+        candidate: Tensor | None,
+        features: Tensor | SparseFeatures,
+    ) -> Tensor:
+        """Evidence before it has units, gathered once for a graph and its features.
+
+        It depends on no label and no seed, so that fits which differ in these share it.
+        """
+        key = features, candidate, self.columns
+        with _GATHERING:
+            found = _gathered.get(graph)
+            if found is None or not found.is_of(*key):
+                self.take_feature_weights(FeatureWeights.of(features))
+                raw = self._raw(graph, candidate, features)
+                weights = FeatureWeights(self.centre, self.scale)
+                _gathered[graph] = found = _Gathered(*key, weights, raw)
+        self.take_feature_weights(found.weights)
+        return found.raw
 
     def take_feature_weights(self, weights: FeatureWeights) -> None:
         """Weigh features by these from now on."""
@@ -342,7 +391,13 @@ class AmortisedStrength(Structure):
         features: Tensor | SparseFeatures,
     ) -> Tensor:
         """Evidence of the edges of any graph, in the units of the fit."""
-        return self.scaled(self._raw(graph, candidate, features))
+        weights = FeatureWeights(self.centre, self.scale)
+        with _GATHERING:
+            found = _gathered.get(graph)
+        known = found is not None and found.is_of(features, candidate, self.columns)
+        if found is None or not known or not found.weighs_by(weights):
+            return self.scaled(self._raw(graph, candidate, features))
+        return self.scaled(found.raw)
 
     def _raw(
         self,

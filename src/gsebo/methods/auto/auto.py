@@ -9,7 +9,6 @@ from gsebo.data.preparation import (
     PREPARATIONS,
     WITHOUT_FEATURES,
     Given,
-    fit_preparation,
     suitable_preparations,
 )
 from gsebo.errors import InvalidInput
@@ -31,7 +30,13 @@ from gsebo.methods.auto.search import (
     train,
 )
 from gsebo.methods.controls import TrainVal
-from gsebo.methods.fitting import Choice, Outcome, PreparedGraph, Tried
+from gsebo.methods.fitting import (
+    Choice,
+    Outcome,
+    PreparedGraph,
+    Tried,
+    laid_out_once,
+)
 from gsebo.methods.folds import Labels, stratified_folds
 from gsebo.methods.parameters import NumFolds, Steps, Width, plain_parameters
 from gsebo.methods.run import Run
@@ -204,18 +209,19 @@ class Auto(EpochClassifier):
             candidate(self._shared(self.device, 0), name).require_readable(data)
         return [self._train_one(data, run) for run in runs]
 
+    @laid_out_once()
     def _train_one(self, data: Graph, run: Run) -> Outcome:
         shared = self._shared(str(run.device), run.seed)
         if self.labels == "train":
             names = self._preparations(data)
             return choose_with_few_labels(shared, data, run, names)
         folds = stratified_folds(data, self.num_folds, run.seed)
-        planting = self._planting(data, run) if folds else None
         by_loss = self.select_by == "loss"
         metric = Patience(self.select_by, self.patience).metric
-        search = Search(
-            shared, data, folds, run, by_loss=by_loss, metric=metric, planting=planting
-        )
+        search = Search(shared, data, folds, run, by_loss=by_loss, metric=metric)
+        planting = self._planting(data, search, run) if folds else None
+        if planting is not None:
+            search.plant(planting)
         tried = self._without_evidence(data)
         if folds:
             with closing(search):
@@ -236,7 +242,7 @@ class Auto(EpochClassifier):
         choice = Choice(tuple(tried), parameters, noticed)
         return outcome._replace(model=model, choice=choice)
 
-    def _planting(self, data: Graph, run: Run) -> Planting | None:
+    def _planting(self, data: Graph, search: Search, run: Run) -> Planting | None:
         """False edges to choose by, where edges far from labels look false."""
         preparation = self._preparations(data)[0]
         # Features that are made of edges follow whoever changes edges.
@@ -248,7 +254,7 @@ class Auto(EpochClassifier):
             return None
         estimator = candidate(self._shared(str(run.device), run.seed), _INOCULATED)
         assert isinstance(estimator, Inoculated)
-        prepared = fit_preparation(preparation, data).apply(data)
+        _, prepared = search.prepared(preparation)
         shift, classes = estimator.look_at(PreparedGraph(prepared, run.device), run)
         if not shift.sure:
             return None

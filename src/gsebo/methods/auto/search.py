@@ -175,7 +175,6 @@ class Search:
         *,
         by_loss: bool,
         metric: str | None = None,
-        planting: Planting | None = None,
     ) -> None:
         self._parameters = parameters
         self._data = data
@@ -183,7 +182,7 @@ class Search:
         self._run = run
         self._by_loss = by_loss
         self._judge = None if metric is None else _judge(metric, data, folds)
-        self._planting = planting
+        self._planting: Planting | None = None
         self._prepared: dict[str, tuple[Preparation, Graph]] = {}
         self._one_core: dict[str, bool] = {}
         self._trials = Ahead[_Trial, HeldOutCurve](self._found)
@@ -209,6 +208,10 @@ class Search:
             fitted = fit_preparation(name, self._data)
             self._prepared[name] = fitted, fitted.apply(self._data)
         return self._prepared[name]
+
+    def plant(self, planting: Planting) -> None:
+        """Try all on held-out nodes that have got false edges, too."""
+        self._planting = planting
 
     def choose_features(self, method: str, names: Sequence[str]) -> tuple[str, int]:
         """The features that a plain network does best with, and its best evaluation."""
