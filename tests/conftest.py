@@ -1,10 +1,12 @@
 import gc
 import os
 import shutil
+import sys
 import warnings
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import final
 
 import pytest
 from hypothesis import settings
@@ -25,6 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "compiles: compiles what others run too; before them, each file in one process",
     ):
         config.addinivalue_line("markers", mark)
+    config.pluginmanager.register(Heap())
     # Who only hands tests out need not load the libraries before the others start to.
     hands_out = config.getoption("dist", "no") != "no"
     if hasattr(config, "workerinput") or not hands_out:
@@ -48,11 +51,22 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return "mark.compiles" not in collection_path.read_text("utf-8") or None
 
 
-def pytest_collection_finish() -> None:
-    # Thousands of tests are no garbage; whoever looks for some, as each trial and each
-    # command does, would take half a second to see that.
-    gc.collect()
-    gc.freeze()
+@final
+class Heap:
+    """What stays: thousands of tests, libraries, fits that tests share.
+
+    It is no garbage. Whoever looks for some, as each trial and each command does, would
+    take half a second to see that.
+    """
+
+    modules = tests = 0
+
+    def pytest_runtest_setup(self) -> None:
+        self.tests += 1
+        if len(sys.modules) > self.modules + 10 or self.tests % 20 == 0:
+            gc.collect()
+            gc.freeze()
+            self.modules = len(sys.modules)
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """Where batches run: in worker processes of this machine, or on a Ray cluster."""
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -64,6 +65,8 @@ def serve(
     # Ctrl-C reaches all processes of a terminal; the runner decides what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with_parent()
+    # Libraries are no garbage: every trial would look through them, for half a second.
+    gc.freeze()
     try:
         # The server that the worker is forked from may have been started without.
         os.environ.update(environment)
