@@ -60,6 +60,7 @@ bench: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks scale
 	$(BIN)/python -m benchmarks amortised
 	$(BIN)/python -m benchmarks amortised --fit pubmed
+	$(BIN)/python -m benchmarks methods
 	$(BIN)/python -m benchmarks report
 
 $(VENV)/bin/python:

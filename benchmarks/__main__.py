@@ -15,6 +15,7 @@ COMMANDS = {
     "replicas": "time of ten fits at once beside one",
     "scale": "time of one outer step by the number of edges",
     "amortised": "cost of amortised strengths: a step, by edges, a whole fit",
+    "methods": "whole fits of amortised, auto and ten seeds beside one of GSEBO",
     "convert": "time and memory of turning an edge list into a graph folder",
     "large": "batches of graphs on disk: time and memory by the number of edges",
     "operators": "sparse operators on a GPU beside the floor of their memory traffic",

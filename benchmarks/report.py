@@ -22,6 +22,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Sequence[Line]], str]]] = {
     "replicas": ("Several fits at once", sections.replicas),
     "scale": ("One outer step by the number of edges", sections.scale),
     "amortised": ("Amortised strengths", amortised),
+    "methods": ("Whole fits of other methods beside GSEBO", sections.methods),
     "convert": ("From an edge list to a graph folder", convert),
     "large": ("Large graphs", large),
     "operators": ("Sparse operators on a GPU", sections.operators),

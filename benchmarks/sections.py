@@ -171,6 +171,31 @@ def replicas(lines: Sequence[Line]) -> str:
     return table([*heads, "one, s", "all at once, s", "all / one"], rows)
 
 
+def methods(lines: Sequence[Line]) -> str:
+    """Seconds of whole fits, and how often a fit of GSEBO would fit in."""
+    keys = ("device", "dataset", "nodes", "edges", "who", "seeds")
+    rows = [
+        [
+            *(str(line[key]) for key in keys),
+            str(line["cores"]),
+            number(line["seconds"]),
+            number(line["processor_seconds"]),
+            ratio(line["times_gsebo"]),
+            ratio(line["times_gsebo_by_processor"]),
+        ]
+        for line in latest(lines, keys)
+    ]
+    heads = [*keys, "cores", "s", "processor, s", "times GSEBO", "by processor time"]
+    return "\n\n".join(
+        [
+            "Every estimator has its defaults and stops by itself. `Auto` has networks "
+            "of width 64, the others of width 16. Ratios as median (least to largest) "
+            "of the rounds.",
+            table(heads, rows),
+        ]
+    )
+
+
 def scale(lines: Sequence[Line]) -> str:
     """Milliseconds by the number of edges, and the exponents."""
     case = ("device", "backbone", "hidden", "features", "tau", "degree")

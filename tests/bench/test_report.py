@@ -82,6 +82,17 @@ def test_memory(folder: Path) -> None:
     assert "torchopt / ours at tau 5: 8" in page
 
 
+def test_methods(folder: Path) -> None:
+    line = {"dataset": "cora", "nodes": 2708, "edges": 10556, "who": "amortised"}
+    line |= {"seeds": 1, "seconds": 2.5, "processor_seconds": 2.0}
+    times = {"median": 2.5, "min": 2.25, "max": 3.0}
+    line |= {"times_gsebo": times, "times_gsebo_by_processor": times}
+    store(folder, "methods", line)
+    page = render(folder)
+    assert "| cpu | cora | 2708 | 10556 | amortised | 1 |" in page
+    assert "| 2.5 | 2 | 2.5 (2.25 to 3) | 2.5 (2.25 to 3) |" in page
+
+
 def test_fit_and_replicas(folder: Path) -> None:
     fit = {**CASE, "outer_steps": 100, "who": "ours", "outcome": "measured"}
     slow = {**fit, "who": "higher", "seconds": 60.0, "times_slower_than_ours": RATIO}
