@@ -6,7 +6,7 @@ import re
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -434,6 +434,19 @@ def test_validation_nodes_decide(
             torch.testing.assert_close(told, fit.probability_[data.val_mask])
 
 
+@pytest.mark.parametrize("labels", ["train", "all"])
+def test_fresh_weights_may_have_a_rate_of_their_own(data: Data, labels: str) -> None:
+    """What is learned before them is the same, and so are they at the same rate."""
+    # Then no strength depends on what fresh weights say.
+    options = {"labels": labels, "fallback": labels == "all", "predictions": "features"}
+    same = quick("amortised", **options).fit(data)
+    alike = quick("amortised", refit_lr=same.inner_lr, **options).fit(data)
+    assert_same_fit(same, alike)
+    larger = quick("amortised", refit_lr=5 * same.inner_lr, **options).fit(data)
+    assert torch.equal(larger.strength_, same.strength_)
+    assert not torch.equal(larger.probability_, same.probability_)
+
+
 def test_the_floor_of_features_counts_in_the_decision(
     data: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -589,11 +602,15 @@ def test_whoever_is_chosen_is_a_model_as_others(
     assert_same_fit(model, alone)
 
 
-@pytest.mark.parametrize(("number", "backbone"), [(0, "gcnii"), (1, "grand")])
+@pytest.mark.parametrize(
+    ("number", "backbone", "own"),
+    [(0, "gcnii", {"alpha": 0.3}), (1, "grand", {"feature_gates": True})],
+)
 def test_options_of_a_network_are_not_those_of_another(
     data: Data,
     number: int,
     backbone: str,
+    own: dict[str, Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -602,7 +619,6 @@ def test_options_of_a_network_are_not_those_of_another(
     options = {"backbone": "gcnii", "backbone_options": {"alpha": 0.3}}
     model = automatic(methods="vanilla", **options).fit(data)
     assert model.chosen_parameters_["backbone"] == backbone
-    own = {"alpha": 0.3} if number == 0 else None
     assert model.chosen_parameters_["backbone_options"] == own
     model.save(tmp_path)
     loaded = load_model(tmp_path)
@@ -652,6 +668,57 @@ def assert_told_apart(model: Auto, count: int) -> None:
         assert not re.search(r"-\d", record["reason"]), record["reason"]
 
 
+class Watched(NamedTuple):
+    """One fit within an automatic one."""
+
+    name: str
+    loss: float  # Of the validation nodes.
+    parameters: dict[str, Any]
+
+
+def fits_of_random_propagation(
+    data: Data, monkeypatch: pytest.MonkeyPatch
+) -> list[Watched]:
+    seen, train = list[Watched](), few_labels.train
+
+    def watched(estimator: GraphClassifier, *given: Any) -> Any:
+        outcome = train(estimator, *given)
+        said = outcome.probability[data.val_mask]
+        loss = -said.log().gather(1, data.y[data.val_mask].unsqueeze(1)).mean()
+        own = estimator.get_params()
+        if own["backbone"] == "grand":
+            seen.append(Watched(type(estimator).__name__, float(loss), own))
+        return outcome
+
+    with monkeypatch.context() as patch:
+        patch.setattr(few_labels, "train", watched)
+        automatic(methods="vanilla,amortised").fit(data)
+    return seen
+
+
+def test_the_way_of_teaching_is_that_of_the_smaller_validation_loss(
+    data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is chosen with the first network, and then taken for whoever comes after.
+
+    Which one is tried first does not matter.
+    """
+    chosen = set()
+    rate = automatic().inner_lr
+    for ways in (few_labels._TEACHINGS, few_labels._TEACHINGS[::-1]):
+        monkeypatch.setattr(few_labels, "_TEACHINGS", ways)
+        one, other, learned = fits_of_random_propagation(data, monkeypatch)
+        rates = [each.parameters["inner_lr"] for each in (one, other)]
+        assert rates == [rate * each.pace for each in ways]
+        taken = min(one, other, key=lambda each: each.loss).parameters
+        assert learned.name == "Amortised"
+        assert learned.parameters["refit_lr"] == taken["inner_lr"]
+        assert learned.parameters["consistency"] == taken["consistency"]
+        assert learned.parameters["inner_lr"] == rate
+        chosen.add(taken["inner_lr"])
+    assert len(chosen) == 1
+
+
 def test_nobody_is_behind_by_less_than_nothing(
     data: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -668,7 +735,7 @@ def test_who_wins_is_surely_ahead_of_who_held_the_place(data: Data) -> None:
 
     Nothing is forced here.
     """
-    edges = torch.randint(60, (2, 300), generator=torch.Generator().manual_seed(0))
+    edges = torch.randint(60, (2, 300), generator=torch.Generator().manual_seed(2))
     noisy = with_fields(
         data,
         x=one_hot(data.y, 2).float() + 0.1 * data.x[:, :2],

@@ -72,7 +72,7 @@ def test_a_loaded_model_can_be_saved_and_fitted_again(
         ("jk", {"norm": "layer", "input_projection": True}),
         ("appnp", {"hops": 3, "alpha": 0.2}),
         ("gcnii", {"theta": 1.0}),
-        ("grand", {"hops": 3, "node_dropout": 0.2}),
+        ("grand", {"hops": 3, "node_dropout": 0.2, "feature_gates": True}),
     ],
 )
 def test_options_of_networks_are_kept(

@@ -105,6 +105,7 @@ NATIVE: dict[str, Callable[[], Backbone]] = {
     "appnp": lambda: APPNP(*SIZES, hops=3),
     "gcnii": lambda: GCNII(*SIZES, num_layers=3),
     "grand": lambda: GRAND(*SIZES, hops=3),
+    "grand, gated": lambda: GRAND(*SIZES, hops=2, feature_gates=True),
     "grand of 1 layer": lambda: GRAND(*SIZES, hops=2, num_layers=1),
     "magna": lambda: MAGNANet(*SIZES, dropout=0.5, heads=2, hops=3, top_k=2),
     "stable": lambda: StableNet(*SIZES, embedding_channels=5),

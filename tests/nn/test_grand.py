@@ -40,7 +40,10 @@ def by_hand(model: GRAND, x: Tensor, each: list[Tensor]) -> Tensor:
     for dense in each:
         product = dense @ product
         total = total + product
-    h = total @ x @ model.weight / (len(each) + 1) + model.bias
+    weight = model.weight
+    if model.feature_gates:
+        weight = torch.diag(model.gates[:, 0]) @ weight
+    h = total @ x @ weight / (len(each) + 1) + model.bias
     for layer in model.layers:
         h = torch.relu(h) @ layer.weight + layer.bias
     return h
@@ -50,10 +53,12 @@ def by_hand(model: GRAND, x: Tensor, each: list[Tensor]) -> Tensor:
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("hops", [1, 2, 3])
 @pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("gates", [False, True])
 def test_it_is_the_mean_of_the_powers_of_the_propagation(
-    kind: str, sparse: bool, hops: int, layers: int
+    kind: str, sparse: bool, hops: int, layers: int, gates: bool
 ) -> None:
-    given, model = example(kind), made(hops=hops, num_layers=layers)
+    given = example(kind)
+    model = made(hops=hops, num_layers=layers, feature_gates=gates)
     pattern = given.pattern(self_loops=True)
     features = given.sparse_x if sparse else given.x
     start = matrix(pattern, model.initial_strength(pattern))
@@ -66,6 +71,26 @@ def test_it_is_the_mean_of_the_powers_of_the_propagation(
     found = run(model, given, features, strengths=per_hop)
     dense_per_hop = [matrix(pattern, each) for each in per_hop]
     assert_equal(found, by_hand(model, given.x, dense_per_hop))
+
+
+def test_gates_of_one_change_nothing_and_a_closed_one_hides_its_feature() -> None:
+    """They begin at one, with the draws of a network that has none."""
+    given = example("undirected")
+    torch.manual_seed(0)
+    plain = GRAND(*SIZES).double()
+    torch.manual_seed(0)
+    gated = GRAND(*SIZES, feature_gates=True).double()
+    assert torch.equal(gated.gates, torch.ones(SIZES[0], 1, dtype=torch.float64))
+    for noise in (None, STEP):
+        assert torch.equal(
+            run(plain, given, given.x, noise=noise),
+            run(gated, given, given.x, noise=noise),
+        )
+    with torch.no_grad():
+        gated.gates[1] = 0
+    blind = given.x.clone()
+    blind[:, 1] = 0
+    assert_equal(run(gated, given, given.x), run(plain, given, blind))
 
 
 def test_strengths_are_those_of_a_convolution() -> None:

@@ -149,6 +149,7 @@ def test_backbones_as_classes_and_instances():
         ("appnp", {"hops": 0}, "hops=0 given; expected an integer >= 1"),
         ("grand", {"hops": 0}, "hops=0 given; expected an integer >= 1"),
         ("grand", {"node_dropout": 1}, "=1 given; expected 0 <= node_dropout < 1"),
+        ("grand", {"feature_gates": 1}, "feature_gates=1 given; expected true or"),
         ("gcnii", {"theta": -1}, "theta=-1 given; expected 1e-06 <= theta"),
         ("sage-gcn", {"aggregator": "mean"}, "SAGE does not take option 'aggregator'"),
         ("jk", {"mode": "sum"}, "mode is 'sum'"),

@@ -137,6 +137,7 @@ class AmortisedClassifier(TaughtByAllNodes):
         refit: Train fresh weights on all labelled nodes at the end.
         refit_epochs: For so many passes over the labelled nodes; on batches, of 10
             steps at most. With ``labels="train"`` at most so many.
+        refit_lr: Learning rate of the fresh weights; ``None``: ``inner_lr``.
         structure_backbone: Name of the network that the structure is learned with,
             where that is another than the one that predicts; both have to weigh edges
             alike.
@@ -167,6 +168,7 @@ class AmortisedClassifier(TaughtByAllNodes):
     hypergradient: HypergradientName | Hypergradient = "reverse"
     refit: bool = True
     refit_epochs: Steps = 400
+    refit_lr: Rate | None = None
     structure_backbone: str | None = None
     consistent_inside: bool = False
 
@@ -226,6 +228,7 @@ class AmortisedClassifier(TaughtByAllNodes):
             f"structure_backbone={self.structure_backbone!r}": (
                 self.structure_backbone is not None
             ),
+            f"refit_lr={self.refit_lr!r}": self.refit_lr is not None,
         }
         for words, wanted in needed.items():
             if wanted and not self.refit:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from gsebo.bilevel import Tree, make_optimizer
+from gsebo.bilevel import Optimizer, Tree, make_optimizer
 from gsebo.bilevel.tree import unflatten
 from gsebo.data import num_classes
 from gsebo.distributed.group import Group
@@ -150,6 +150,8 @@ class AmortisedFit(ABC):
     def __init__(self, method: AmortisedClassifier, run: Run) -> None:
         self.method, self.run = method, run
         self.optimizer = make_optimizer(method.inner_optimizer, method.inner_lr)
+        rate = method.inner_lr if method.refit_lr is None else method.refit_lr
+        self.refit_optimizer = make_optimizer(method.inner_optimizer, rate)
         self._known: KnownByFeatures | None = None
 
     @abstractmethod
@@ -358,12 +360,14 @@ class FullBatchFit(AmortisedFit):
                 )
         return replace(base, backbone=predictor)
 
-    def _trained(self, problem: NodeClassification, nodes: Tensor) -> Tree:
+    def _trained(
+        self, problem: NodeClassification, nodes: Tensor, optimizer: Optimizer
+    ) -> Tree:
         """Weights to the last epoch: nothing is selected."""
         epochs = self.method.refit_epochs
         (progress,) = train_weights(
             [problem.with_nodes(nodes, nodes)],
-            self.optimizer,
+            optimizer,
             steps_per_evaluation=epochs,
             max_training_steps=epochs,
             settings=[LoopSettings(1, Patience("last", 1), nodes, "")],
@@ -375,7 +379,7 @@ class FullBatchFit(AmortisedFit):
         epochs = self.method.refit_epochs
         (progress,) = train_weights(
             [problem.with_nodes(self.labelled, self.stop_nodes)],
-            self.optimizer,
+            self.refit_optimizer,
             steps_per_evaluation=_LOOK_EVERY,
             max_training_steps=epochs,
             settings=[
@@ -395,7 +399,8 @@ class FullBatchFit(AmortisedFit):
         def work(numbers: list[int], is_stopped: Callable[[], bool]) -> None:
             for number in numbers:
                 if not is_stopped():
-                    found[number] = self._trained(self._alone, each[number])
+                    nodes = each[number]
+                    found[number] = self._trained(self._alone, nodes, self.optimizer)
 
         on_cpu = self._alone.labels.device.type == "cpu"
         share_out(range(len(each)), thread_limit() if on_cpu else 1, work)
@@ -412,7 +417,7 @@ class FullBatchFit(AmortisedFit):
             strengths = seen.strengths(outer)
         fixed = self._problem(Fixed(strengths), self.labelled)
         if self.method.labels == "all":
-            return self._trained(fixed, self.labelled)
+            return self._trained(fixed, self.labelled, self.refit_optimizer)
         return self._selected(fixed).best_weights
 
     def settled(self, given: PreparedGraph, learned: Outcome) -> Outcome:
@@ -521,7 +526,7 @@ class MiniBatchFit(AmortisedFit):
         return train_fresh(
             self._graph,
             self.labelled.numpy(),
-            self.optimizer,
+            self.refit_optimizer,
             self.method.refit_epochs,
             shared=progress.best_outer,
             table=progress.table,

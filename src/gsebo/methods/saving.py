@@ -322,8 +322,11 @@ def _check_class_names(facts: ModelFacts, folder: Path) -> None:
         )
 
 
-# Networks that an automatic fit tries beside the one that it was given.
-_OF_AUTO = ("mlp", "grand")
+# Networks that an automatic fit tries beside the one that it was given, with options.
+_OF_AUTO: dict[str, dict[str, Any] | None] = {
+    "mlp": None,
+    "grand": {"feature_gates": True},
+}
 
 
 def _network_of(estimator: GraphClassifier, facts: ModelFacts) -> NetworkChoices:
@@ -336,8 +339,10 @@ def _network_of(estimator: GraphClassifier, facts: ModelFacts) -> NetworkChoices
     network = estimator.network()
     if facts.choice is not None:
         said = facts.choice.parameters
-        if said.get("backbone") in _OF_AUTO and said.get("backbone_options") is None:
-            return replace(network, backbone=said["backbone"], options=None)
+        own = said.get("backbone"), said.get("backbone_options")
+        for name, options in _OF_AUTO.items():
+            if own == (name, options):
+                return replace(network, backbone=name, options=options)
     return network
 
 

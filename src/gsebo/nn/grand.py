@@ -15,6 +15,7 @@ from gsebo.nn.base import (
     glorot,
     require_between,
     require_counts,
+    require_flags,
     strength_at,
 )
 from gsebo.sparse import Noise, Pattern, dropout, spmm
@@ -35,19 +36,27 @@ class GRAND(SizedBackbone):
     Args:
         hops: How far features go: K.
         node_dropout: Share of the nodes that are left out in a training step.
+        feature_gates: Whether each feature has a factor of its own, which is learned
+            and decays as all weights do: diag(g) W_1 in place of W_1. A squared penalty
+            on both factors is one on the size of a row, not on its square, so features
+            that tell little vanish, and do so within few steps.
     """
 
     normalisation = SYMMETRIC
     hops: int = 8
     node_dropout: float = 0.5
+    feature_gates: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_counts(hops=self.hops)
         require_between(0, 1, node_dropout=self.node_dropout)
+        require_flags(feature_gates=self.feature_gates)
         self.num_propagations = self.hops
         (given, width), *others = self.sizes()
         self.weight = glorot(given, width)
+        if self.feature_gates:
+            self.gates = nn.Parameter(torch.ones(given, 1))
         self.bias = nn.Parameter(torch.zeros(width))
         self.layers = nn.ModuleList(Linear(*size) for size in others)
 
@@ -62,7 +71,8 @@ class GRAND(SizedBackbone):
             strengths = self.initial_strength(pattern)
         # Whether rows are left out before or after a linear map makes no difference,
         # and neither does it where that map is before what is spread: it is narrower.
-        z = dropout(features, self.dropout, noise, 0) @ self.weight
+        weight = self.weight * self.gates if self.feature_gates else self.weight
+        z = dropout(features, self.dropout, noise, 0) @ weight
         if noise is not None and self.node_dropout:
             z = z * keep_mask(z[:, :1], self.node_dropout, noise, 1)
         total = z

@@ -28,15 +28,39 @@ from gsebo.methods.folds import Lead, stratified_folds, taught_labels
 from gsebo.methods.parameters import plain_parameters
 from gsebo.methods.run import Run
 
-# How much nodes without labels teach, and how long: docs/guides/few_labels.md says on
-# what these were chosen. Looks are every so many steps.
-_TEACHING = {"consistency": 2.0, "temperature": 0.4, "warmup": 200}
+
+class _Teaching(NamedTuple):
+    """How nodes without labels teach."""
+
+    words: str
+    consistency: float
+    temperature: float
+    pace: float  # By how much steps are larger than those of other networks.
+
+    def parameters(self) -> dict[str, Any]:
+        """What networks of any kind take of it."""
+        return {
+            "consistency": self.consistency,
+            "temperature": self.temperature,
+            "warmup": 200,
+        }
+
+
+# Two ways, because none does best everywhere: larger steps drop more of the features.
+# docs/guides/few_labels.md says on what they were chosen. Looks are every ten steps.
+_TEACHINGS = (
+    _Teaching("", consistency=2.0, temperature=0.4, pace=1),
+    _Teaching(" in larger steps", consistency=1.0, temperature=0.5, pace=5),
+)
 _STEPS, _EVERY, _PATIENCE = 1500, 10, 40
 # Of the steps above, where an automatic fit is as long as it is by default.
 _FULL_LENGTH = 1000
 # They stop by validation nodes as they are, and hold out no label.
 _PLAIN = (Vanilla, MLPControl)
-_RANDOM_PROPAGATION = {"backbone": "grand", "backbone_options": None}
+_RANDOM_PROPAGATION = {
+    "backbone": "grand",
+    "backbone_options": {"feature_gates": True},
+}
 _WITHOUT_EDGES = {"backbone": "mlp", "backbone_options": None}
 
 
@@ -45,16 +69,19 @@ _WITHOUT_EDGES = {"backbone": "mlp", "backbone_options": None}
 class _Candidate:
     method: str  # Name in the registry.
     words: str
-    estimator: GraphClassifier
+    # One for each way of teaching, or a single one.
+    estimators: tuple[GraphClassifier, ...]
 
     @property
     def divides(self) -> bool:
         """Whether it holds some of the training labels out."""
-        return "labels" in self.estimator.get_params(deep=False)
+        return "labels" in self.estimators[0].get_params(deep=False)
 
 
 class _Fitted(NamedTuple):
     candidate: _Candidate
+    estimator: GraphClassifier
+    words: str
     name: str  # Of what is done to the features.
     preparation: Preparation
     outcome: Outcome
@@ -98,7 +125,7 @@ def choose_with_few_labels(
     model = winner.outcome.model
     if not isinstance(winner.preparation, Given):
         model = replace(model, preparation=winner.preparation)
-    own = winner.candidate.estimator.get_params(deep=False)
+    own = winner.estimator.get_params(deep=False)
     choice = Choice(tried, plain_parameters(own))
     return winner.outcome._replace(model=model, choice=choice)
 
@@ -140,36 +167,46 @@ def _candidates(parameters: dict[str, Any]) -> list[_Candidate]:
         "select_by": "accuracy",
     }
     wanted, found = candidate_names(parameters["methods"]), list[_Candidate]()
+    rate = parameters["inner_lr"]
 
-    def add(method: str, words: str, **changed: Any) -> None:
-        found.append(_Candidate(method, words, _made(parameters, method, changed)))
+    def add(method: str, words: str, *changed: dict[str, Any]) -> None:
+        estimators = tuple(_made(parameters, method, each) for each in changed)
+        found.append(_Candidate(method, words, estimators))
 
     if "vanilla" in wanted:
-        add("vanilla", "the plain network", **length)
-        changed = {**length, **_TEACHING, **_RANDOM_PROPAGATION}
-        add("vanilla", "random propagation, taught by all nodes", **changed)
+        add("vanilla", "the plain network", length)
+        spread = {**length, **_RANDOM_PROPAGATION}
+        taught = (
+            {**spread, **each.parameters(), "inner_lr": rate * each.pace}
+            for each in _TEACHINGS
+        )
+        add("vanilla", "random propagation, taught by all nodes", *taught)
     if "mlp" in wanted:
-        add("mlp", "no edges", **length)
-        changed = {**length, **_TEACHING, **_WITHOUT_EDGES}
-        add("vanilla", "no edges, taught by all nodes", **changed)
+        add("mlp", "no edges", length)
+        changed = {**length, **_TEACHINGS[0].parameters(), **_WITHOUT_EDGES}
+        add("vanilla", "no edges, taught by all nodes", changed)
     for method in wanted:
-        if method not in ("vanilla", "mlp"):
-            # The given graph is among the candidates already.
-            changed = {"labels": "train", "fallback": False, **_learned(method, share)}
-            add(method, f"the graph that {method} learns", **changed)
+        if method in ("vanilla", "mlp"):
+            continue
+        # The given graph is among the candidates already.
+        least: dict[str, Any] = {"labels": "train", "fallback": False}
+        words = f"the graph that {method} learns"
+        if method not in ("amortised", "inoculated"):
+            add(method, words, least)
+            continue
+        # Weights are trained on the learned graph as on the given.
+        refitted = {
+            **least,
+            **_RANDOM_PROPAGATION,
+            "structure_backbone": "gcn",
+            "refit_epochs": max(1, round(share * _STEPS)),
+        }
+        taught = (
+            {**refitted, **each.parameters(), "refit_lr": rate * each.pace}
+            for each in _TEACHINGS
+        )
+        add(method, words, *taught)
     return found
-
-
-def _learned(method: str, share: float) -> dict[str, Any]:
-    """Parameters of what learns a graph: weights are trained on it as on the given."""
-    if method not in ("amortised", "inoculated"):
-        return {}
-    return {
-        **_TEACHING,
-        **_RANDOM_PROPAGATION,
-        "structure_backbone": "gcn",
-        "refit_epochs": max(1, round(share * _STEPS)),
-    }
 
 
 def _made(
@@ -199,34 +236,54 @@ class _Race:
         self._stage = 0
         # What plain networks do best with, with edges and without.
         self._chosen: dict[bool, str] = {}
+        self._teaching: int | None = None
 
     def fit(self, one: _Candidate) -> _Fitted:
-        """Fit a candidate, with the features that the plain network does best with."""
-        backbone = one.estimator.backbone
-        edges = backbone != "mlp"
+        """Fit a candidate, taught in the way that did best with the first of them.
+
+        The loss of the validation nodes tells, because it counts all of them where
+        the number of those that are right differs by two or three.
+        """
+        ways = range(len(one.estimators))
+        if len(ways) == 1:
+            return self._with_features(one, 0)
+        if self._teaching is None:
+            fits = [self._with_features(one, way) for way in ways]
+            losses = [-_score(each, self._labels)[1] for each in fits]
+            self._teaching = losses.index(min(losses))
+            return fits[self._teaching]
+        return self._with_features(one, self._teaching)
+
+    def _with_features(self, one: _Candidate, way: int) -> _Fitted:
+        """Fit a candidate with the features that the plain network does best with."""
+        edges = one.estimators[way].backbone != "mlp"
         if edges in self._chosen:
-            return self._fit(one, self._chosen[edges])
-        best = self._fit(one, self._names[0])
+            return self._fit(one, way, self._chosen[edges])
+        best = self._fit(one, way, self._names[0])
         for name in self._names[1:]:
-            other = self._fit(one, name)
+            other = self._fit(one, way, name)
             if _score(other, self._labels) > _score(best, self._labels):
                 best = other
         self._chosen[edges] = best.name
         return best
 
-    def _fit(self, one: _Candidate, name: str) -> _Fitted:
+    def _fit(self, one: _Candidate, way: int, name: str) -> _Fitted:
         if name not in self._prepared:
             fitted = fit_preparation(name, self._data)
             self._prepared[name] = fitted, fitted.apply(self._data)
         preparation, data = self._prepared[name]
         begun = time.perf_counter()
-        outcome = train(one.estimator, data, self._run.stage(self._stage))
+        estimator = one.estimators[way]
+        outcome = train(estimator, data, self._run.stage(self._stage))
         self._stage += 1
         seconds = time.perf_counter() - begun
         said = outcome.probability.cpu()[self._val.cpu()]
         tiny = torch.finfo(said.dtype).tiny
         logs = said.clamp(min=tiny).log()
-        return _Fitted(one, name, preparation, outcome, logs, seconds)
+        words = one.words
+        if len(one.estimators) > 1:
+            words += _TEACHINGS[way].words
+        return _Fitted(one, estimator, words, name, preparation, outcome, logs, seconds)
 
     def lead(self, one: _Fitted, other: _Fitted) -> Lead:
         """How one compares with another on the validation nodes."""
@@ -236,7 +293,7 @@ class _Race:
         """What is said of a candidate."""
         one = fits[number]
         accuracy, negative_loss = _score(one, self._labels)
-        estimator = one.candidate.estimator
+        estimator = one.estimator
         epochs = getattr(estimator, "max_epochs", None)
         return Tried(
             candidate=one.candidate.method,
@@ -253,7 +310,7 @@ class _Race:
     def _reason(self, number: int, fits: Sequence[_Fitted], held: int) -> str:
         one, count = fits[number], len(self._val)
         accuracy, _ = _score(one, self._labels)
-        words = f"{one.candidate.words}, right on {accuracy:.1%} of {count} validation"
+        words = f"{one.words}, right on {accuracy:.1%} of {count} validation"
         words += " nodes, which teach nothing"
         if number != held:
             lead = self.lead(one, fits[held])
@@ -265,7 +322,7 @@ class _Race:
         words += f"; {labels} labels teach"
         if held:
             lead = self.lead(one, fits[0])
-            words += f"; {_points(lead.share)} before {fits[0].candidate.words}"
+            words += f"; {_points(lead.share)} before {fits[0].words}"
             words += f" (standard error {100 * lead.error:.1f})"
         return words
 
