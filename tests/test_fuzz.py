@@ -43,7 +43,7 @@ def run(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_nothing_does_harm_in_a_short_run(tmp_path: Path) -> None:
-    short = ("--cases", 480, "--seconds", 8, "--seed", 1, "--keep", tmp_path)
+    short = ("--cases", 480, "--seconds", 5, "--seed", 1, "--keep", tmp_path)
     done = run("-m", "fuzz", *short)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
