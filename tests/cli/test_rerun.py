@@ -1,15 +1,18 @@
 """``gsebo results verify --rerun``: stored trials are run again and compared."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from typer.testing import CliRunner
 
 from cli.conftest import Command, json_of, refused
 from experiments.small import lines, result, write_recipe
+from gsebo.cli.main import app
 from gsebo.experiments import Result, Store
 from gsebo.experiments.rerun import Rerun, draw_trials
 
@@ -17,13 +20,21 @@ ANOTHER = {"commit": "0" * 40, "processor": "another"}
 Change = Callable[[dict[str, Any]], Any]
 
 
-@pytest.fixture
-def folder(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store of three trials that were really run."""
+    folder = tmp_path_factory.mktemp("stored")
+    recipe = write_recipe(folder / "short.toml", seeds=3)
+    words = ["run", str(recipe), "--results", str(folder / "results"), "--quiet"]
+    assert CliRunner().invoke(app, [*words, "--workers", "1"]).exit_code == 0
+    return folder / "results"
+
+
+@pytest.fixture
+def folder(stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it, to be changed."""
     monkeypatch.setenv("GSEBO_RESULTS", str(tmp_path / "stored"))
-    recipe = write_recipe(tmp_path / "short.toml", seeds=3)
-    assert command("run", recipe, "--quiet", "--workers", 1).exit_code == 0
-    return tmp_path / "stored"
+    return shutil.copytree(stored, tmp_path / "stored")
 
 
 def change(folder: Path, seed: int, alter: Change) -> None:
