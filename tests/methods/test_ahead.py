@@ -1,7 +1,7 @@
 """What is begun before it is asked for comes to the same, on any number of cores."""
 
 from collections.abc import Callable
-from threading import Event
+from threading import Event, current_thread
 from typing import Any
 
 import pytest
@@ -118,18 +118,19 @@ def test_a_choice_is_the_same_on_any_number_of_cores(
 ) -> None:
     data = graph(split="random:30/30/40")
     options = {"methods": methods, "features": "auto", "num_folds": 3}
-    numbers: list[int] = []
-    original = Search._workers
+    threads: dict[str, set[str]] = {}
+    original = Search._train
 
-    def counted(self: Search, tried: Any) -> int:
-        numbers.append(original(self, tried))
-        return numbers[-1]
+    def noted(self: Search, tried: Any, *others: Any) -> Any:
+        threads.setdefault(tried.method, set()).add(current_thread().name)
+        return original(self, tried, *others)
 
-    monkeypatch.setattr(Search, "_workers", counted)
+    monkeypatch.setattr(Search, "_train", noted)
     one = on_cores(1, data, **options)
-    assert set(numbers) == {1}
-    numbers.clear()
+    main = {current_thread().name}
+    assert all(names == main for names in threads.values())
     for cores in (2, 5):
+        threads.clear()
         # More than this machine may have.
         monkeypatch.setattr(searching, "thread_limit", lambda cores=cores: cores)
         many = on_cores(2, data, **options)
@@ -138,4 +139,5 @@ def test_a_choice_is_the_same_on_any_number_of_cores(
             drop(each) for each in many.choice_
         ]
         # What is not known to be able to runs alone.
-        assert numbers[-1] == (1 if "train_val" in methods else cores)
+        for method, names in threads.items():
+            assert (names == main) == (method == "train_val"), method

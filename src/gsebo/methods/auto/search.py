@@ -184,6 +184,8 @@ class Search:
         self._judge = None if metric is None else _judge(metric, data, folds)
         self._planting: Planting | None = None
         self._prepared: dict[str, tuple[Preparation, Graph]] = {}
+        # Asked now: who runs trials side by side gives one to each.
+        self._cores = thread_limit() if run.device.type == "cpu" else 1
         self._one_core: dict[str, bool] = {}
         self._trials = Ahead[_Trial, HeldOutCurve](self._found)
         self._telling = Lock()
@@ -281,10 +283,10 @@ class Search:
     def _workers(self, tried: Sequence[Configuration]) -> int:
         """How many trials may run at once: more than one where each has one core."""
         others = {one.method for one in tried}.difference(_LONGEST_FIRST)
-        if others or self._run.device.type != "cpu" or thread_limit() == 1:
+        if others or self._cores == 1:
             return 1
         each = [self._has_one_core(name) for name in {one.preparation for one in tried}]
-        return thread_limit() if all(each) else 1
+        return self._cores if all(each) else 1
 
     def _has_one_core(self, preparation: str) -> bool:
         """Whether a network on such features trains on one core, whoever else does."""
