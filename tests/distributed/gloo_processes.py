@@ -11,9 +11,9 @@ from torch.distributed import TCPStore
 from gsebo.distributed import leave_group
 
 # A process that imports what takes long once, and is then copied for each member. It
-# does not find the folders of tests.
+# does not find the folders of tests; packages of gsebo load nothing before it is used.
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["gsebo.methods", "hypothesis", "pytest"])
+_CONTEXT.set_forkserver_preload(["gsebo.methods.amortised_fit", "hypothesis", "pytest"])
 _SECONDS = 300
 
 
