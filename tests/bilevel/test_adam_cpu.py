@@ -6,7 +6,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gsebo.bilevel import adam
-from gsebo.bilevel.optimizers import NUMBA_ADAM, PLAIN_ADAM, Scales, adam_kernels_for
+from gsebo.bilevel.adam_numba import NUMBA_ADAM
+from gsebo.bilevel.optimizers import PLAIN_ADAM, AdamRule, Scales, adam_kernels_for
 
 
 def random(size: int, seed: int, dtype: torch.dtype) -> torch.Tensor:
@@ -49,7 +50,7 @@ def test_both_ways_are_the_plain_ones(
 ) -> None:
     weight, gradient, mean, a, b, c = (random(size, seed + k, dtype) for k in range(6))
     square = random(size, seed + 7, dtype).square()
-    scales = Scales.at(count, 0.01, (0.9, 0.999), 1e-8)
+    scales = Scales.at(count, AdamRule(0.01, (0.9, 0.999), 1e-8))
     plain = PLAIN_ADAM.step((weight, gradient, mean, square), scales)
     fused = NUMBA_ADAM.step((weight, gradient, mean, square), scales)
     torch.testing.assert_close(tuple(fused), plain, **tolerance(dtype))
@@ -96,7 +97,7 @@ def test_what_records_gradients_is_left_to_autograd() -> None:
 def test_the_gpu_takes_the_same_steps(dtype: torch.dtype, later: bool) -> None:
     weight, gradient, mean, a, b, c = (random(1000, k, dtype).cuda() for k in range(6))
     tensors = (weight, gradient, mean, random(1000, 7, dtype).square().cuda())
-    scales = Scales.at(3, 0.01, (0.9, 0.999), 1e-8)
+    scales = Scales.at(3, AdamRule(0.01, (0.9, 0.999), 1e-8))
     fused = adam_kernels_for(*tensors)
     assert fused not in (PLAIN_ADAM, NUMBA_ADAM)
     truth = PLAIN_ADAM.step(tensors, scales)

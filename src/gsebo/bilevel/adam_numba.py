@@ -9,6 +9,7 @@ of steps can be one list of calls.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from gsebo.bilevel.optimizers import AdamKernels, Scales
 from gsebo.sparse.numba_calls import KernelCall, bind_kernel
-from gsebo.sparse.numba_compile import compile_twice
+from gsebo.sparse.numba_compile import compile_twice, run_kernel
 
 # Numbers that one task takes.
 _CHUNK = 4096
@@ -97,10 +98,10 @@ def bind_step(
 ) -> KernelCall:
     """A step; ``out`` is the next weight, twice, and the next moments.
 
-    The next weight may be where the weight was.
+    What is read must not be written: the compiler checks that, and gives up vectors.
     """
-    tensors = weight, gradient, *moments, scales, *out
-    return bind_kernel(_STEP, _WORK * weight.numel(), *map(_flat, tensors))
+    given, to = map(_flat, (weight, gradient, *moments)), map(_flat, out)
+    return bind_kernel(_STEP, _WORK * weight.numel(), *given, scales, *to)
 
 
 def bind_step_back(
@@ -111,33 +112,35 @@ def bind_step_back(
     scales: Tensor,
     out: Sequence[Tensor],
 ) -> KernelCall:
-    """Its adjoint; ``out``, of gradient and moments, may be where ``later`` was."""
-    tensors = cotangent, gradient, *moments, *later, scales, *out
-    return bind_kernel(_STEP_BACK, _WORK * gradient.numel(), *map(_flat, tensors))
+    """Its adjoint; ``later`` and ``out`` are cotangents as of :class:`AdamKernels`."""
+    given = map(_flat, (cotangent, gradient, *moments, *later))
+    work, to = _WORK * gradient.numel(), map(_flat, out)
+    return bind_kernel(_STEP_BACK, work, *given, scales, *to)
 
 
-def _flat(tensor: Tensor) -> Tensor:
-    return tensor.detach().view(-1)
+def _flat(tensor: Tensor) -> Any:
+    return tensor.detach().view(-1).numpy()
 
 
-def _numbers(scales: Scales) -> Tensor:
-    return torch.tensor(scales, dtype=torch.float64)
+def _numbers(scales: Scales) -> Any:
+    return np.array(scales, dtype=np.float64)
 
 
 def _numba_step(tensors: Sequence[Tensor], scales: Scales) -> Sequence[Tensor]:
-    weight, gradient, *moments = tensors
-    moved, *new = (torch.empty_like(weight) for _ in range(3))
-    bind_step(weight, gradient, moments, _numbers(scales), (moved, moved, *new))()
-    return moved, *new
+    moved, *new = out = [torch.empty_like(tensors[0]) for _ in range(3)]
+    given, to = map(_flat, tensors), map(_flat, (moved, moved, *new))
+    run_kernel(_STEP, _WORK * moved.numel(), *given, _numbers(scales), *to)
+    return out
 
 
 def _numba_step_back(tensors: Sequence[Tensor], scales: Scales) -> Sequence[Tensor]:
     cotangent, gradient, mean, square, *later = tensors
     out = [torch.empty_like(gradient) for _ in range(3)]
-    given = later or [torch.zeros_like(mean)] * 2
-    bind_step_back(
-        cotangent, gradient, (mean, square), given, _numbers(scales), out
-    )()
+    if not later:
+        later = [torch.zeros_like(mean)] * 2
+    given = map(_flat, (cotangent, gradient, mean, square, *later))
+    work, to = _WORK * gradient.numel(), map(_flat, out)
+    run_kernel(_STEP_BACK, work, *given, _numbers(scales), *to)
     return out
 
 

@@ -103,6 +103,43 @@ class Derivatives(FirstDerivatives):
         """Return that sum over all calls of ``pull_back`` so far."""
 
 
+class StepsAtOnce(ABC):
+    """So many inner steps with fixed ``Z``, without Python in between."""
+
+    @abstractmethod
+    def train(self, iterate: Iterate) -> tuple[Iterate, list[Tensor]]:
+        """Take all steps, as ``descend``."""
+
+    @abstractmethod
+    def walk_back(self, cotangent: Tree) -> None:
+        """Pull a cotangent of the last weights back through what was trained.
+
+        What comes to ``Z`` is added to the sum that ``Derivatives.gathered`` returns.
+        """
+
+
+class Compilable(Derivatives):
+    """Derivatives that compiled code can compute."""
+
+    @abstractmethod
+    def compiled(
+        self, optimizer: Optimizer, steps: int, kept: int
+    ) -> StepsAtOnce | None:
+        """So many steps, of which the last ``kept`` can be walked back.
+
+        None where there is no compiled code for the device or the optimiser.
+        """
+
+
+def compiled_steps(
+    derivatives: FirstDerivatives, optimizer: Optimizer, steps: int, kept: int
+) -> StepsAtOnce | None:
+    """Compiled code for so many steps, if there is any."""
+    if isinstance(derivatives, Compilable) and steps > 0:
+        return derivatives.compiled(optimizer, steps, kept)
+    return None
+
+
 class HandDifferentiated(ABC):
     """A bilevel problem that knows its derivatives better than autograd does."""
 
@@ -132,16 +169,21 @@ def descend(
     optimizer: Optimizer,
     iterate: Iterate,
     steps: int,
-    remember: Callable[[Iterate, Tree], None] = lambda iterate, gradients: None,
+    remember: Callable[[Iterate, Tree], None] | None = None,
 ) -> tuple[Iterate, list[Tensor]]:
     """Take inner steps with fixed ``Z``; return the last iterate and the losses.
 
     ``remember`` is told of each step: the iterate before it and the gradient there.
     """
+    if remember is None:
+        compiled = compiled_steps(derivatives, optimizer, steps, 0)
+        if compiled is not None:
+            return compiled.train(iterate)
     losses = []
     for _ in range(steps):
         gradients, loss = derivatives.inner_gradient(iterate.weights, iterate.step)
-        remember(iterate, gradients)
+        if remember is not None:
+            remember(iterate, gradients)
         iterate = advance(optimizer, iterate, gradients)
         losses.append(loss)
     return iterate, losses

@@ -4,8 +4,8 @@ One inner step is ``(W_t, S_t) = update(g_t, S_{t-1}, W_{t-1})`` with the gradie
 ``g_t = grad_W L(W_{t-1}, Z, t)``. Weight decay belongs to the inner loss.
 
 A step of Adam and its adjoint exist as plain operations, and fused into one pass over
-memory each, for the CPU here and for a GPU in ``adam_triton``: on small networks most
-of the time of plain operations goes into starting them.
+memory each, for the CPU in ``adam_numba`` and for a GPU in ``adam_triton``: on small
+networks most of the time of plain operations goes into starting them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.util import find_spec
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 
 from gsebo.bilevel.tree import Tree, require_grad, vjp
@@ -55,6 +53,14 @@ class Cotangents(NamedTuple):
     weights: Tree
 
 
+class AdamRule(NamedTuple):
+    """The parameters of Adam."""
+
+    rate: float
+    betas: tuple[float, float]
+    eps: float
+
+
 class Optimizer(NamedTuple):
     """A pure inner optimiser.
 
@@ -65,11 +71,14 @@ class Optimizer(NamedTuple):
         pullback: (transition, cotangent of the new weights, cotangent of the new slots)
             -> cotangents of the arguments of ``update``. Only for speed: without it,
             autograd differentiates ``update``.
+        adam: What the update is, if it is plain Adam, for those who take many steps in
+            compiled code.
     """
 
     init: Callable[[Tree], State]
     update: Callable[[Tree, State, Tree], tuple[Tree, State]]
     pullback: Callable[[Transition, Tree, Tree], Cotangents] | None = None
+    adam: AdamRule | None = None
 
 
 def pull_back(
@@ -234,7 +243,7 @@ def adam(
         betas: decay of the first and of the second moment, each in [0, 1).
         eps: added to the root, positive.
     """
-    rate = _checked_rate(lr)
+    rule = AdamRule(_checked_rate(lr), betas, eps)
     first, second = betas
     if not (0 <= first < 1 and 0 <= second < 1 and eps > 0):
         raise InvalidInput(
@@ -243,41 +252,41 @@ def adam(
         )
 
     def init(weights: Tree) -> State:
-        slots = [(slot, leaf) for n, leaf in weights.items() for slot in _slots(n)]
+        slots = [(slot, leaf) for n, leaf in weights.items() for slot in slots_of(n)]
         return State(0, {slot: torch.zeros_like(leaf) for slot, leaf in slots})
 
     def update(gradients: Tree, state: State, weights: Tree) -> tuple[Tree, State]:
         count = state.count + 1
-        scales = Scales.at(count, rate, betas, eps)
+        scales = Scales.at(count, rule)
         moved: Tree = {}
         slots: Tree = {}
         for name, weight in weights.items():
-            moments = [state.slots[slot] for slot in _slots(name)]
+            moments = [state.slots[slot] for slot in slots_of(name)]
             tensors = (weight, gradients[name], *moments)
             moved[name], *after = adam_kernels_for(*tensors).step(tensors, scales)
-            slots |= zip(_slots(name), after, strict=True)
+            slots |= zip(slots_of(name), after, strict=True)
         return moved, State(count, slots)
 
     def pullback(transition: Transition, weights: Tree, slots: Tree) -> Cotangents:
         count, after = transition.new_state
-        scales = Scales.at(count, rate, betas, eps)
+        scales = Scales.at(count, rule)
         to_gradients: Tree = {}
         to_slots: Tree = {}
         # Moments only matter through the weights that they will move, so that none has
         # a cotangent whose weight has not.
         for name, cotangent in weights.items():
-            moments = [after[slot] for slot in _slots(name)]
-            later = [slots[slot] for slot in _slots(name) if slot in slots]
+            moments = [after[slot] for slot in slots_of(name)]
+            later = [slots[slot] for slot in slots_of(name) if slot in slots]
             tensors = (cotangent, transition.gradients[name], *moments, *later)
             kernels = adam_kernels_for(*tensors)
             to_gradients[name], *before = kernels.step_back(tensors, scales)
-            to_slots |= zip(_slots(name), before, strict=True)
+            to_slots |= zip(slots_of(name), before, strict=True)
         return Cotangents(to_gradients, to_slots, weights)
 
-    return Optimizer(init, update, pullback)
+    return Optimizer(init, update, pullback, rule)
 
 
-def _slots(name: str) -> tuple[str, str]:
+def slots_of(name: str) -> tuple[str, str]:
     """Where both moments of a weight are, or their cotangents."""
     return "mean/" + name, "square/" + name
 
@@ -294,11 +303,9 @@ class Scales(NamedTuple):
     eps: float
 
     @classmethod
-    def at(
-        cls, count: int, rate: float, betas: tuple[float, float], eps: float
-    ) -> Scales:
+    def at(cls, count: int, rule: AdamRule) -> Scales:
         """The numbers of step ``count``, from 1."""
-        first, second = betas
+        rate, (first, second), eps = rule
         size, root = rate / (1 - first**count), math.sqrt(1 - second**count)
         return cls(first, second, 1 - first, 1 - second, size, root, eps)
 
@@ -368,75 +375,7 @@ def _plain_step_back(tensors: Sequence[Tensor], scales: Scales) -> Sequence[Tens
     return to_gradient, by_mean.mul_(scales.first), by_square.mul_(scales.second)
 
 
-# Infinity and NaN have to survive, because a diverging fit is recognised by them.
-_compiled = njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
-
-
-@_compiled
-def _step_loop(tensors, scales, out):  # type: ignore[no-untyped-def]
-    weight, gradient, mean, square = tensors
-    _, second, new_first, new_second, step_size, root, eps = scales
-    moved, m, v = out
-    for k in range(weight.shape[0]):
-        g = gradient[k]
-        m[k] = mean[k] + new_first * (g - mean[k])
-        v[k] = second * square[k] + new_second * g * g
-        moved[k] = weight[k] - step_size * m[k] / (np.sqrt(v[k]) / root + eps)
-
-
-@_compiled
-def _step_back_loop(tensors, has_later, scales, out):  # type: ignore[no-untyped-def]
-    cotangent, gradient, mean, square, later_mean, later_square = tensors
-    first, second, new_first, new_second, step_size, root, eps = scales
-    to_gradient, to_mean, to_square = out
-    zero, two = mean.dtype.type(0), mean.dtype.type(2)
-    factor, shift = step_size * root, eps * root
-    tiny = np.finfo(mean.dtype).tiny
-    for k in range(mean.shape[0]):
-        deviation = np.sqrt(square[k])
-        divisor = deviation + shift
-        moved = zero if square[k] == 0 and mean[k] == 0 else cotangent[k]
-        quotient = moved / divisor
-        by_mean = -factor * quotient
-        # Bounded as the plain operations are.
-        bounded = divisor * square[k]
-        if bounded < tiny:
-            bounded = tiny
-        by_square = factor / two * (quotient * mean[k] * deviation / bounded)
-        if has_later:
-            by_mean += later_mean[k]
-            by_square += later_square[k]
-        by_gradient = two * new_second * gradient[k] * by_square
-        to_gradient[k] = new_first * by_mean + by_gradient
-        to_mean[k] = first * by_mean
-        to_square[k] = second * by_square
-
-
-def _flat(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-    return tuple([tensor.detach().view(-1).numpy() for tensor in tensors])
-
-
-def _numbers(scales: Scales, like: Tensor) -> tuple[Any, ...]:
-    number = np.float64 if like.dtype == torch.float64 else np.float32
-    return tuple([number(scale) for scale in scales])
-
-
-def _numba_step(tensors: Sequence[Tensor], scales: Scales) -> Sequence[Tensor]:
-    out = [torch.empty_like(tensors[0]) for _ in range(3)]
-    _step_loop(_flat(tensors), _numbers(scales, tensors[0]), _flat(out))
-    return out
-
-
-def _numba_step_back(tensors: Sequence[Tensor], scales: Scales) -> Sequence[Tensor]:
-    cotangent, gradient, mean, square, *later = tensors
-    out = [torch.empty_like(gradient) for _ in range(3)]
-    given = _flat((cotangent, gradient, mean, square, *(later or [mean, square])))
-    _step_back_loop(given, bool(later), _numbers(scales, gradient), _flat(out))
-    return out
-
-
 PLAIN_ADAM = AdamKernels(_plain_step, _plain_step_back)
-NUMBA_ADAM = AdamKernels(_numba_step, _numba_step_back)
 
 
 def adam_kernels_for(*tensors: Tensor) -> AdamKernels:
@@ -454,6 +393,8 @@ def adam_kernels_for(*tensors: Tensor) -> AdamKernels:
 @cache
 def _fused_on(device: str) -> AdamKernels:
     if device == "cpu":
+        from gsebo.bilevel.adam_numba import NUMBA_ADAM
+
         return NUMBA_ADAM
     if device == "cuda" and find_spec("triton") is not None:
         from gsebo.bilevel.adam_triton import TRITON_ADAM

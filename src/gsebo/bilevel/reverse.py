@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 import torch
+from torch import Tensor
 
 from gsebo.bilevel.derivatives import (
     AutogradDerivatives,
     BilevelProblem,
+    Derivatives,
     Iterate,
+    StepsAtOnce,
     advance,
+    compiled_steps,
     descend,
     known_derivatives,
     require_steps,
@@ -66,6 +70,32 @@ class Trajectory:
                 weights, before, number = iterates.pop()
                 yield Transition(gradients.pop(), before, weights, after), number
                 after = before
+
+
+@final
+class _StepByStep(StepsAtOnce):
+    """Training and the way back for any derivatives and any optimiser."""
+
+    def __init__(
+        self, derivatives: Derivatives, optimizer: Optimizer, steps: int, kept: int
+    ) -> None:
+        self._derivatives, self._optimizer = derivatives, optimizer
+        self._steps, self._past = steps, Trajectory(optimizer, steps, kept)
+
+    def train(self, iterate: Iterate) -> tuple[Iterate, list[Tensor]]:
+        optimizer, remember = self._optimizer, self._past.append
+        last, losses = descend(
+            self._derivatives, optimizer, iterate, self._steps, remember
+        )
+        self._after = last.state
+        return last, losses
+
+    def walk_back(self, cotangent: Tree) -> None:
+        alpha, sigma = cotangent, Tree()
+        for transition, number in self._past.backwards(self._after):
+            gamma, sigma, alpha = pull_back(self._optimizer, transition, alpha, sigma)
+            pulled = self._derivatives.pull_back(transition.weights, number, gamma)
+            alpha = add(alpha, pulled)
 
 
 @final
@@ -134,16 +164,14 @@ class Reverse(Hypergradient):
             kept_graphs=self.kept_graphs,
             graph_memory=self.graph_memory,
         )
-        past = Trajectory(optimizer, steps, kept)
-        iterate, losses = descend(derivatives, optimizer, iterate, steps, past.append)
+        walk = compiled_steps(derivatives, optimizer, steps, kept)
+        if walk is None:
+            walk = _StepByStep(derivatives, optimizer, steps, kept)
+        iterate, losses = walk.train(iterate)
         outer_loss, alpha, direct = derivatives.outer_gradient(
             iterate.weights, direct_term=self.direct_term
         )
-        sigma: Tree = {}
-        for transition, number in past.backwards(iterate.state):
-            gamma, sigma, alpha = pull_back(optimizer, transition, alpha, sigma)
-            pulled = derivatives.pull_back(transition.weights, number, gamma)
-            alpha = add(alpha, pulled)
+        walk.walk_back(alpha)
         gradient = filled(add(direct, derivatives.gathered()), detach(outer))
         return HypergradientStep(gradient, iterate, outer_loss, losses)
 

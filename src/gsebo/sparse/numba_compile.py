@@ -57,15 +57,22 @@ class Variants(NamedTuple):
     parallel: Any
 
 
-def compile_twice(kernel: Any, *, fastmath: Any = False, **constants: Any) -> Variants:
+def compile_twice(
+    kernel: Any, *, fastmath: Any = False, error_model: str = "python", **constants: Any
+) -> Variants:
     """Compile a loop over ``prange`` once as it is and once for many threads."""
-    constants["fastmath"] = fastmath
+    constants |= {"fastmath": fastmath, "error_model": error_model}
     serial = compile_kernel(kernel, **constants)
     return Variants(serial, compile_kernel(kernel, parallel=True, **constants))
 
 
 def compile_kernel(
-    kernel: Any, *, parallel: bool = False, fastmath: Any = False, **constants: Any
+    kernel: Any,
+    *,
+    parallel: bool = False,
+    fastmath: Any = False,
+    error_model: str = "python",
+    **constants: Any,
 ) -> Any:
     """Compile a function, or load what was compiled of the same sources before.
 
@@ -76,11 +83,17 @@ def compile_kernel(
     names = {**kernel.__globals__, **constants}
     twin = FunctionType(kernel.__code__, names, kernel.__name__)
     liberties = sorted(fastmath) if isinstance(fastmath, set) else fastmath
-    parts = {f"{parallel} {liberties}"}
+    parts = {f"{parallel} {liberties} {error_model}"}
     _collect(twin, parts)
     key = sha256("\n".join(sorted(parts)).encode()).hexdigest()[:16]
     twin.__name__ = twin.__qualname__ = f"{kernel.__name__}_{key}"
-    return njit(cache=True, nogil=True, parallel=parallel, fastmath=fastmath)(twin)
+    return njit(
+        cache=True,
+        nogil=True,
+        parallel=parallel,
+        fastmath=fastmath,
+        error_model=error_model,
+    )(twin)
 
 
 def _collect(function: Any, parts: set[str]) -> None:

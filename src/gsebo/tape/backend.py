@@ -147,6 +147,15 @@ class TapeKernels(ABC):
         """``out = a @ b``, or ``out += a @ b``, for each replica."""
 
     @abstractmethod
+    def penalty(
+        self, weights: Tensor, factor: float, found: Tensor, out: Tensor, loss: Tensor
+    ) -> Call:
+        """``out = found + factor * weights``, ``loss += factor / 2 * weights²``.
+
+        All are ``[replicas, ...]``, and a loss of no replica is left out.
+        """
+
+    @abstractmethod
     def attention(self, step: AttentionStep) -> StepKernels:
         """Allocate what an attention step needs."""
 

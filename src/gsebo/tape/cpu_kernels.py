@@ -32,7 +32,7 @@ from gsebo.tape.backend import (
 from gsebo.tape.cpu_attention import NumbaAttention
 from gsebo.tape.cpu_norm import NumbaNorm
 from gsebo.tape.cpu_products import bind_product
-from gsebo.tape.cpu_sums import bind_scaled, bind_zero
+from gsebo.tape.cpu_sums import bind_penalty, bind_scaled, bind_zero
 
 # Rows that one task takes. Sums over rows are made chunk by chunk, so that they do not
 # depend on the number of threads.
@@ -296,6 +296,11 @@ class _NumbaTape(TapeKernels):
 
     def matmul(self, a: Tensor, b: Tensor, out: Tensor, *, add: bool = False) -> Call:
         return bind_product(a, b, out, add=add)
+
+    def penalty(
+        self, weights: Tensor, factor: float, found: Tensor, out: Tensor, loss: Tensor
+    ) -> Call:
+        return bind_penalty(weights, factor, found, out, loss)
 
     def attention(self, step: AttentionStep) -> StepKernels:
         return NumbaAttention(step)

@@ -166,6 +166,20 @@ class _TritonTape(TapeKernels):
     def matmul(self, a: Tensor, b: Tensor, out: Tensor, *, add: bool = False) -> Call:
         return partial(out.baddbmm_, a, b) if add else partial(torch.bmm, a, b, out=out)
 
+    def penalty(
+        self, weights: Tensor, factor: float, found: Tensor, out: Tensor, loss: Tensor
+    ) -> Call:
+        decay = partial(torch.add, found, weights, alpha=factor, out=out)
+        if not loss.numel():
+            return decay
+        squares, sums = torch.empty_like(weights), torch.empty_like(loss)
+        return in_turn(
+            decay,
+            partial(torch.mul, weights, weights, out=squares),
+            partial(torch.sum, squares, 1, out=sums),
+            partial(loss.add_, sums, alpha=factor / 2),
+        )
+
     def attention(self, step: AttentionStep) -> StepKernels:
         return TritonAttention(step)
 

@@ -45,7 +45,8 @@ class Program:
     derivatives commute. Gradients by strengths add up over runs.
 
     The loss is the mean or the sum over the nodes that ``reach`` begins with, whose
-    classes are ``labels``; without them a run only computes ``output``, their scores
+    classes are ``labels``, and ``decay / 2`` times the sum of the weights' squares;
+    without labels a run only computes ``output``, the scores of these nodes
     ``[replicas, nodes, classes]``. There is one replica for each seed. ``weights`` and
     ``strengths`` are loaded before a run, and have the gradients after it.
     """
@@ -61,6 +62,7 @@ class Program:
         seeds: list[int],
         lanes: int,
         strength_gradient: bool,
+        decay: float = 0.0,
     ) -> None:
         like = features if isinstance(features, Tensor) else features.values
         shape = (len(seeds), lanes)
@@ -76,8 +78,9 @@ class Program:
         if labels is not None:
             scale = 1.0 / max(labels.numel(), 1) if mean else 1.0
             calls += binder.backward(labels, scale, self.loss)
-        self._calls, self._device = calls, like.device
-        self._run = tape_kernels_for(like).together(calls, like.device)
+        self._calls, self._device, self._decay = calls, like.device, decay
+        whole = self.calls_to(self.weights.gradient)
+        self._run = tape_kernels_for(like).together(whole, like.device)
         self.output = results.value(len(tape.steps) - 1)[:, :, 0]
 
     def run(self, step: int = 0) -> None:
@@ -88,10 +91,26 @@ class Program:
         self._randomness.step.fill_(step)
         self._run()
 
+    @property
+    def step(self) -> Tensor:
+        """The number of the step, from which masks are drawn; ``[1]``."""
+        return self._randomness.step
+
+    def calls_to(self, gradient: Tensor) -> list[Call]:
+        """The calls of a run that puts the gradient by the weights somewhere."""
+        weights = self.weights
+        if self._decay == 0 and gradient is weights.gradient:
+            return self._calls
+        moving = weights.tangent if weights.tangent.shape[1] else weights.value
+        loss = self.loss if moving is weights.value else self.loss[:0]
+        given = moving, self._decay, weights.gradient, gradient, loss
+        return [*self._calls, tape_kernels_for(loss).penalty(*given)]
+
     def kernel_seconds(self, repeats: int = 20) -> float:
         """Sum over the calls of the shortest time that each took, one by one."""
         kernels, device = tape_kernels_for(self.loss), self._device
-        return sum(kernels.seconds(call, device, repeats) for call in self._calls)
+        calls = self.calls_to(self.weights.gradient)
+        return sum(kernels.seconds(call, device, repeats) for call in calls)
 
 
 def _numbers_and_indices(

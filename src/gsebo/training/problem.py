@@ -261,7 +261,6 @@ class NodeClassification(HandDifferentiated):
             programs,
             self.strengths,
             outer,
-            weight_decay=self.weight_decay,
             replicated=False,
             recorded=recorded,
         )
@@ -417,7 +416,6 @@ class Stack(HandDifferentiated):
             self._programs,
             self._first.strengths,
             outer,
-            weight_decay=self._first.weight_decay,
             replicated=True,
             recorded=recorded,
         )

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, cast, final
 
 import torch
 from torch import Tensor
 
-from gsebo.bilevel import Tree
-from gsebo.bilevel.derivatives import Derivatives
+from gsebo.bilevel import Optimizer, Tree
+from gsebo.bilevel.compiled import CompiledSteps, StepCalls
+from gsebo.bilevel.derivatives import Compilable, StepsAtOnce
+from gsebo.bilevel.optimizers import AdamRule
 from gsebo.bilevel.tree import require_grad, vjp
 from gsebo.sparse import Noise
+from gsebo.sparse.numba_calls import KernelCall
 from gsebo.sparse.symbol import Strengths, Symbol
 from gsebo.tape import Program, Reach, Tape, backend, trace
 
@@ -37,6 +40,7 @@ class Programs:
         self._problem = problem
         self._seeds = seeds
         self._outer: dict[bool, Program] = {}
+        self._compiled: dict[tuple[AdamRule, int, int], CompiledSteps] = {}
         # Dropout is only written down where there is some.
         self._tape, self._quiet_tape = (
             self._trace(noise) for noise in (Noise(0, 0), None)
@@ -53,6 +57,16 @@ class Programs:
     def replay(self) -> Program:
         """Derivatives of the inner gradient."""
         return self._inner(lanes=2)
+
+    def compiled(self, rule: AdamRule, steps: int, kept: int) -> CompiledSteps:
+        """So many steps of Adam in compiled code."""
+        key = rule, steps, kept
+        if key not in self._compiled:
+            replay = _ProgramCalls(self.replay) if kept else None
+            training = _ProgramCalls(self.training)
+            # Each remembers steps in memory of its own: only the last one stays.
+            self._compiled = {key: CompiledSteps(rule, training, replay, steps, kept)}
+        return self._compiled[key]
 
     def outer(self, *, direct_term: bool) -> Program:
         """Outer loss and its gradients, by the strengths only with the direct term."""
@@ -97,6 +111,7 @@ class Programs:
             seeds=self._seeds,
             lanes=lanes,
             strength_gradient=lanes == 2,
+            decay=problem.weight_decay,
         )
 
     @cached_property
@@ -116,7 +131,20 @@ class Programs:
 
 
 @final
-class TapeDerivatives(Derivatives):
+class _ProgramCalls(StepCalls):
+    """A program as calls among others."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self.weights, self.tangent = program.weights.value, program.weights.tangent
+        self.step, self.loss = program.step, program.loss
+
+    def calls_to(self, gradient: Tensor) -> list[KernelCall]:
+        return cast(list[KernelCall], self._program.calls_to(gradient))
+
+
+@final
+class TapeDerivatives(Compilable):
     """Derivatives at fixed strengths, with a leading axis of replicas or without.
 
     ``recorded`` says whether derivatives by the outer variables will be asked for.
@@ -128,13 +156,11 @@ class TapeDerivatives(Derivatives):
         strengths_of: StrengthsOf,
         outer: Tree,
         *,
-        weight_decay: float,
         replicated: bool,
         recorded: bool,
     ) -> None:
         self._programs = programs
         self._outer = require_grad(outer) if recorded else outer
-        self._decay = weight_decay
         self._replicated = replicated
         # Recorded once: both derivatives by the outer variables go back through it.
         with torch.set_grad_enabled(recorded and bool(outer)):
@@ -149,15 +175,20 @@ class TapeDerivatives(Derivatives):
 
     def inner_gradient(self, weights: Tree, step: int) -> tuple[Tree, Tensor]:
         program = self._ready(self._programs.training)
-        flat = weights[FLAT]
-        program.weights.value.copy_(flat)
+        program.weights.value.copy_(weights[FLAT])
         program.run(step)
-        found = self._like_weights(program.weights.gradient)
-        gradients = torch.add(found, flat, alpha=self._decay)
-        loss = torch.add(
-            self._each(program.loss), self._squares(flat), alpha=self._decay / 2
-        )
-        return {FLAT: gradients}, loss
+        gradients = self._like_weights(program.weights.gradient).clone()
+        return {FLAT: gradients}, self._each(program.loss).clone()
+
+    def compiled(
+        self, optimizer: Optimizer, steps: int, kept: int
+    ) -> StepsAtOnce | None:
+        if optimizer.adam is None or self._strengths.device.type != "cpu":
+            return None
+        self._ready(self._programs.training)
+        if kept:
+            self._ready(self._programs.replay)
+        return self._programs.compiled(optimizer.adam, steps, kept)
 
     def outer_gradient(
         self, weights: Tree, *, direct_term: bool
@@ -172,12 +203,10 @@ class TapeDerivatives(Derivatives):
     def pull_back(self, weights: Tree, step: int, cotangent: Tree) -> Tree:
         """Run the program with tangents; strengths gather inside it."""
         program = self._ready(self._programs.replay)
-        direction = cotangent[FLAT]
         program.weights.value.copy_(weights[FLAT])
-        program.weights.tangent.copy_(direction)
+        program.weights.tangent.copy_(cotangent[FLAT])
         program.run(step)
-        found = self._like_weights(program.weights.gradient)
-        return {FLAT: torch.add(found, direction, alpha=self._decay)}
+        return {FLAT: self._like_weights(program.weights.gradient).clone()}
 
     def scores(self, weights: Tree) -> Tensor:
         """Scores of every node, ``[..., nodes, classes]``, until the next call."""
@@ -212,12 +241,6 @@ class TapeDerivatives(Derivatives):
 
     def _like_weights(self, flat: Tensor) -> Tensor:
         return flat if self._replicated else flat[0]
-
-    def _squares(self, flat: Tensor) -> Tensor:
-        """Sum of squares of each replica, rounded as it would be alone."""
-        if not self._replicated:
-            return flat.dot(flat)
-        return torch.stack([row.dot(row) for row in flat])
 
     def _each(self, loss: Tensor) -> Tensor:
         return loss if self._replicated else loss[0]
