@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from gsebo.sparse import Pattern
+from gsebo.tape.backend import FeatureStep, TapeKernels
 
 # The first example of a test may compile a kernel.
 examples = settings(deadline=None, max_examples=40)
@@ -97,3 +98,13 @@ def empty(rows: int, columns: int) -> Positions:
     """A pattern without any entry."""
     nowhere = torch.empty(0, dtype=torch.int64)
     return Positions(nowhere, nowhere, rows, columns)
+
+
+def dropped_features(kernels: TapeKernels, step: FeatureStep) -> torch.Tensor:
+    """What is left of features with one column, ``[replicas, rows]``."""
+    features, like = kernels.features(step), step.values
+    one = like.new_ones(step.replicas, 1, 1)
+    out = like.new_empty(step.replicas, step.pattern.num_rows, 1, 1)
+    for call in (*features.draw(), *features.times((one, one), out)):
+        call()
+    return out[:, :, 0, 0]

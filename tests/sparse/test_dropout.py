@@ -10,6 +10,7 @@ from torch import Tensor
 from gsebo.errors import InvalidInput
 from gsebo.sparse import (
     Noise,
+    Pattern,
     SparseFeatures,
     dropout,
     numba_cpu,
@@ -18,9 +19,10 @@ from gsebo.sparse import (
 )
 from gsebo.sparse.operators import keep_mask
 from gsebo.sparse.random_bits import Drop
+from gsebo.tape.backend import FeatureStep
 from gsebo.tape.cpu_kernels import NUMBA_TAPE
 
-from .patterns import awkward, examples, normal
+from .patterns import awkward, dropped_features, examples, normal
 
 pytestmark = pytest.mark.compiles
 
@@ -89,9 +91,9 @@ def test_positions_beyond_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     ones = torch.ones(60)
     places = torch.arange(start, start + 60)
     drop = Drop(torch.tensor([3]), torch.tensor([4]), 5, 0.5, places)
-    dropped = torch.empty(1, 60)
-    NUMBA_TAPE.drop_values(ones, drop, dropped)()
-    assert (dropped[0] != 0).tolist() == expected
+    each = Pattern.from_positions(torch.arange(60), torch.zeros(60, dtype=int), 60, 1)
+    step = FeatureStep(each, ones, drop, 1, lambda rows: each)
+    assert (dropped_features(NUMBA_TAPE, step)[0] != 0).tolist() == expected
 
     # The loop of the kernel in plain Python, begun at another index.
     positions = np.arange(start, start + 60)

@@ -25,9 +25,10 @@ from gsebo.sparse.operators import make_features
 from gsebo.sparse.random_bits import Drop
 from gsebo.sparse.symbol import Strengths, Symbol
 from gsebo.tape import Program, Reach, backend, program, trace
+from gsebo.tape.backend import FeatureStep
 from gsebo.tape.cpu_kernels import NUMBA_TAPE
 
-from .patterns import normal
+from .patterns import dropped_features, normal
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
@@ -297,9 +298,12 @@ def test_the_same_masks_as_on_the_cpu(dtype: torch.dtype) -> None:
             rate=0.3,
             positions=positions.to(device),
         )
-        out = torch.empty(3, len(positions), dtype=dtype, device=device)
-        kernels.drop_values(values.to(device), drop, out)()
-        masks[kernels] = out.cpu()
+        rows = torch.arange(len(positions), device=device)
+        each = Pattern.from_positions(rows, torch.zeros_like(rows), len(rows), 1)
+        step = FeatureStep(
+            each, values.to(device), drop, 3, lambda rows, each=each: each
+        )
+        masks[kernels] = dropped_features(kernels, step).cpu()
     assert torch.equal(masks[NUMBA_TAPE], masks[triton_tape.TRITON_TAPE])
 
 

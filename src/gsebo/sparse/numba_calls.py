@@ -9,7 +9,7 @@ memory once, and a loop that is compiled itself goes through the blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, final
 
@@ -64,6 +64,18 @@ class KernelCall:
             block = np.array(words, dtype=np.int64)
             self._entries[parallel] = _Entry(_begin(kind), block)
         return self._entries[parallel]
+
+    def instead(self, others: Mapping[int, torch.Tensor]) -> KernelCall:
+        """The same call with other tensors for what lies at some addresses."""
+        arguments = [
+            others.get(each.ctypes.data, each) if isinstance(each, np.ndarray) else each
+            for each in self._arguments
+        ]
+        changed = any(
+            one is not other
+            for one, other in zip(arguments, self._arguments, strict=True)
+        )
+        return KernelCall(self._kernel, self.work, arguments) if changed else self
 
     def __call__(self) -> None:
         """Make this call alone."""

@@ -57,22 +57,15 @@ class Variants(NamedTuple):
     parallel: Any
 
 
-def compile_twice(
-    kernel: Any, *, fastmath: Any = False, error_model: str = "python", **constants: Any
-) -> Variants:
+def compile_twice(kernel: Any, *, fastmath: Any = False, **constants: Any) -> Variants:
     """Compile a loop over ``prange`` once as it is and once for many threads."""
-    constants |= {"fastmath": fastmath, "error_model": error_model}
+    constants["fastmath"] = fastmath
     serial = compile_kernel(kernel, **constants)
     return Variants(serial, compile_kernel(kernel, parallel=True, **constants))
 
 
 def compile_kernel(
-    kernel: Any,
-    *,
-    parallel: bool = False,
-    fastmath: Any = False,
-    error_model: str = "python",
-    **constants: Any,
+    kernel: Any, *, parallel: bool = False, fastmath: Any = False, **constants: Any
 ) -> Any:
     """Compile a function, or load what was compiled of the same sources before.
 
@@ -83,17 +76,11 @@ def compile_kernel(
     names = {**kernel.__globals__, **constants}
     twin = FunctionType(kernel.__code__, names, kernel.__name__)
     liberties = sorted(fastmath) if isinstance(fastmath, set) else fastmath
-    parts = {f"{parallel} {liberties} {error_model}"}
+    parts = {f"{parallel} {liberties}"}
     _collect(twin, parts)
     key = sha256("\n".join(sorted(parts)).encode()).hexdigest()[:16]
     twin.__name__ = twin.__qualname__ = f"{kernel.__name__}_{key}"
-    return njit(
-        cache=True,
-        nogil=True,
-        parallel=parallel,
-        fastmath=fastmath,
-        error_model=error_model,
-    )(twin)
+    return njit(cache=True, nogil=True, parallel=parallel, fastmath=fastmath)(twin)
 
 
 def _collect(function: Any, parts: set[str]) -> None:

@@ -226,6 +226,20 @@ def largest(builder, a, b):
     return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
+@_instruction(lambda x, above, below: (above, x, above, above))
+def where_positive(builder, x, above, below):
+    """``above`` where ``x`` is positive or not a number, else ``below``."""
+    rest = builder.fcmp_ordered("<=", x, constant(x.type, 0.0))
+    return builder.select(rest, below, above)
+
+
+@_instruction(lambda x, number: (number, x, number))
+def where_not_zero(builder, x, number):
+    """``number`` where ``x`` is not 0, else 0."""
+    there = builder.fcmp_unordered("!=", x, constant(x.type, 0.0))
+    return builder.select(there, number, constant(number.type, 0.0))
+
+
 @_instruction(lambda pack, slope: (_one_lane(pack), pack, pack.dtype))
 def leaky_slope(builder, pack, slope):
     """Derivative of the leaky ReLU: 1 where a number is positive, else ``slope``."""

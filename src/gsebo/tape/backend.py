@@ -7,6 +7,7 @@ where there is one, their tangents.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -86,6 +87,36 @@ class StandardiseStep(NamedTuple):
     epsilon: float
 
 
+class FeatureStep(NamedTuple):
+    """Sparse features, of which some numbers may be dropped in every run."""
+
+    pattern: Pattern  # row after row
+    values: Tensor  # [entries]
+    drop: Drop | None  # its positions are those of the entries
+    replicas: int
+    leading: Callable[[int], Pattern]  # the pattern of so many first rows
+
+
+class FeatureKernels(ABC):
+    """Products of features; results that have fewer rows are those of the first."""
+
+    @abstractmethod
+    def draw(self) -> list[Call]:
+        """Calls that come before all others in a run."""
+
+    @abstractmethod
+    def drawn(self) -> list[Tensor]:
+        """What these write, and nobody else."""
+
+    @abstractmethod
+    def times(self, pair: tuple[Tensor, Tensor], out: Tensor) -> list[Call]:
+        """``out = features @ weight``, and with its tangent if there are two lanes."""
+
+    @abstractmethod
+    def turned_times(self, x: Tensor, out: Tensor) -> list[Call]:
+        """``out = features.T @ x``, both ``[replicas, rows, channels]``."""
+
+
 class StepKernels(ABC):
     """A step with the memory that its way back needs."""
 
@@ -117,16 +148,21 @@ class TapeKernels(ABC):
         """Put numbers ``[replicas, rows, channels]`` and their tangents together."""
 
     @abstractmethod
-    def drop_values(self, values: Tensor, drop: Drop, out: Tensor) -> Call:
-        """``out[replica] = dropout(values)``, with a mask of its own for each."""
+    def features(self, step: FeatureStep) -> FeatureKernels:
+        """Allocate what sparse features need."""
 
     @abstractmethod
     def pointwise(self, step: PointwiseStep, out: Tensor) -> Call:
         """Compute the step."""
 
     @abstractmethod
-    def pointwise_back(self, step: PointwiseStep, gradients: Gradients) -> Call:
-        """Pull a gradient back, which is overwritten and may be where it is put."""
+    def pointwise_back(
+        self, step: PointwiseStep, out: Tensor, gradients: Gradients
+    ) -> Call:
+        """Pull a gradient back, which is overwritten and may be where it is put.
+
+        ``out`` is the result of the step.
+        """
 
     @abstractmethod
     def cross_entropy(

@@ -7,6 +7,7 @@ where it is used, so that none is stored.
 # mypy: allow-untyped-defs, allow-untyped-calls
 
 import time
+from functools import cache
 from typing import Any, cast
 
 import numpy as np
@@ -16,13 +17,25 @@ from torch import Tensor
 
 from gsebo.sparse.backend import Call
 from gsebo.sparse.numba_calls import CallList, KernelCall, bind_kernel
-from gsebo.sparse.numba_compile import compile_twice
+from gsebo.sparse.numba_compile import Variants, compile_twice
 from gsebo.sparse.numba_cpu import spmm_kernel
-from gsebo.sparse.numba_pack import exponential
+from gsebo.sparse.numba_draw import draws_of
+from gsebo.sparse.numba_pack import (
+    exponential,
+    fma,
+    packs_of,
+    store,
+    total,
+    where_not_zero,
+    where_positive,
+    without_first,
+)
 from gsebo.sparse.pattern import Pattern
-from gsebo.sparse.random_bits import NUMBA_HASH, Drop, drop_arrays
+from gsebo.sparse.random_bits import NUMBA_HASH, drop_arrays
 from gsebo.tape.backend import (
     AttentionStep,
+    FeatureKernels,
+    FeatureStep,
     Gradients,
     PointwiseStep,
     StandardiseStep,
@@ -30,6 +43,7 @@ from gsebo.tape.backend import (
     TapeKernels,
 )
 from gsebo.tape.cpu_attention import NumbaAttention
+from gsebo.tape.cpu_features import NumbaFeatures
 from gsebo.tape.cpu_norm import NumbaNorm
 from gsebo.tape.cpu_products import bind_product
 from gsebo.tape.cpu_sums import bind_penalty, bind_scaled, bind_zero
@@ -39,8 +53,10 @@ from gsebo.tape.cpu_sums import bind_penalty, bind_scaled, bind_zero
 CHUNK = 1024
 _RELU, _ELU = 1, 2
 _KINDS = {"identity": 0, "relu": _RELU, "elu": _ELU}
-# Stands for whichever of them a kernel is compiled for.
-_KIND = 0
+# Stand for what a kernel is compiled for.
+_KIND, _WIDTH = 0, 1
+load, _, spread, *_ = packs_of(1)
+_, kept_scale = draws_of(1)
 # What happens with the gradient by z: it is where that by the result was, or it is
 # written somewhere else, or it is added there.
 IN_PLACE, WRITE, ADD = 0, 1, 2
@@ -51,39 +67,90 @@ def _pointwise(z, biases, drop, out):
     bias, bias_tangent = biases
     dropped, seeds, step, site, threshold, scale, positions = drop
     replicas, rows, lanes, channels = out.shape
+    size, biased = out.itemsize, bias.shape[1] > 0
+    z_from, z_row, z_lane = z.strides[0] // size, z.strides[1] // size, channels
+    out_from, out_row = out.strides[0] // size, out.strides[1] // size
     chunks = (rows + CHUNK - 1) // CHUNK
-    zero, one = out.dtype.type(0), out.dtype.type(1)
-    biased = bias.shape[1] > 0
+    zero, one = spread(out.dtype.type(0)), spread(out.dtype.type(1))
     for task in prange(replicas * chunks):
         r = task // chunks
         start = (task - r * chunks) * CHUNK
         key0, key1 = _site_keys(seeds[r], step[0], site)
         for i in range(start, min(start + CHUNK, rows)):
             first = positions[i] * channels
-            for c in range(channels):
+            z_at, out_at = r * z_from + i * z_row, r * out_from + i * out_row
+            for block in range((channels + _WIDTH - 1) // _WIDTH):
+                # The last block may overlap the one before: those channels are
+                # computed twice, to the same numbers.
+                c = min(block * _WIDTH, channels - _WIDTH)
                 factor = one
                 if dropped:
-                    at = first + c
-                    bits = _draw(key0, key1, np.uint32(at), np.uint32(at >> 32))
-                    factor = scale if bits < threshold else zero
-                x = z[r, i, 0, c]
+                    factor = kept_scale(first + c, key0, key1, threshold, scale)
+                x = load(z, z_at + c)
                 if biased:
-                    x += bias[r, c]
+                    x = x + load(bias, r * channels + c)
                 slope, y = one, x
                 if _KIND == _RELU:
-                    # Not max(x, 0): NaN has to stay.
-                    y = zero if x <= 0 else x
-                    slope = zero if x <= 0 else one
+                    # Not the larger of both: NaN has to stay.
+                    y = where_positive(x, x, zero)
+                    slope = where_positive(x, one, zero)
                 elif _KIND == _ELU:
-                    power = exponential(min(x, zero))
-                    slope = power if x <= 0 else one
-                    y = power - one if x <= 0 else x
-                out[r, i, 0, c] = y * factor
+                    power = exponential(where_positive(x, zero, x))
+                    y = where_positive(x, x, power - one)
+                    slope = where_positive(x, one, power)
+                store(out, out_at + c, y * factor)
                 if lanes == 2:
-                    t = z[r, i, 1, c]
+                    t = load(z, z_at + z_lane + c)
                     if biased:
-                        t += bias_tangent[r, c]
-                    out[r, i, 1, c] = t * slope * factor
+                        t = t + load(bias_tangent, r * channels + c)
+                    store(out, out_at + channels + c, t * slope * factor)
+
+
+def _relu_back(out, scale, grad, mode, grad_z, chunk_sums, grad_bias):
+    """As below, where the result tells what was kept: what is not 0."""
+    replicas, rows, lanes, channels = grad.shape
+    size, biased = out.itemsize, grad_bias.shape[1] > 0
+    out_from, out_row = out.strides[0] // size, out.strides[1] // size
+    grad_from, grad_row = grad.strides[0] // size, grad.strides[1] // size
+    z_from, z_row = grad_z.strides[0] // size, grad_z.strides[1] // size
+    chunks, whole = (rows + CHUNK - 1) // CHUNK, channels // _WIDTH * _WIDTH
+    zero, factor = out.dtype.type(0), spread(scale)
+    for task in prange(replicas * chunks):
+        r = task // chunks
+        chunk = task - r * chunks
+        sums = chunk_sums[r, chunk]
+        sums[:] = 0
+        sums_at = task * channels
+        for i in range(chunk * CHUNK, min((chunk + 1) * CHUNK, rows)):
+            kept_at = r * out_from + i * out_row
+            for lane in range(lanes):
+                summed = biased and lane == lanes - 1
+                g_at = r * grad_from + i * grad_row + lane * channels
+                to = r * z_from + i * z_row + lane * channels
+                for c in range(0, whole, _WIDTH):
+                    g = load(grad, g_at + c) * factor
+                    g = where_not_zero(load(out, kept_at + c), g)
+                    if summed:
+                        found = load(chunk_sums, sums_at + c) + g
+                        store(chunk_sums, sums_at + c, found)
+                    if mode == ADD:
+                        g = load(grad_z, to + c) + g
+                    store(grad_z, to + c, g)
+                for c in range(whole, channels):
+                    last = grad[r, i, lane, c] * scale
+                    last = where_not_zero(out[r, i, 0, c], last)
+                    if summed:
+                        sums[c] += last
+                    if mode == ADD:
+                        last += grad_z[r, i, lane, c]
+                    grad_z[r, i, lane, c] = last
+    if biased:
+        for r in range(replicas):
+            for c in range(channels):
+                by_bias = zero
+                for chunk in range(chunks):
+                    by_bias += chunk_sums[r, chunk, c]
+                grad_bias[r, c] += by_bias
 
 
 def _pointwise_back(z, biases, drop, grad, mode, grad_z, chunk_sums, grad_bias):
@@ -147,32 +214,25 @@ def _pointwise_back(z, biases, drop, grad, mode, grad_z, chunk_sums, grad_bias):
 
 # Without any liberty for the compiler: whether it fuses a product and a sum may depend
 # on the layout of the arrays, and a replica has to equal its run alone.
-POINTWISE, POINTWISE_BACK = (
-    {name: compile_twice(kernel, _KIND=kind) for name, kind in _KINDS.items()}
-    for kernel in (_pointwise, _pointwise_back)
-)
+POINTWISE_BACK = {
+    name: compile_twice(_pointwise_back, _KIND=kind)
+    for name, kind in _KINDS.items()
+    if name != "relu"
+}
+_WIDTHS = (16, 8, 4, 1)
+
+
+@cache
+def _in_packs(loop: Any, channels: int, kind: str = "identity") -> Variants:
+    """Compile a loop for the largest packs that fit into a row."""
+    width = next(width for width in _WIDTHS if width <= max(channels, 1))
+    of, (_, scales) = packs_of(width), draws_of(width)
+    packs = {"_WIDTH": width, "load": of.load, "spread": of.spread}
+    return compile_twice(loop, **packs, kept_scale=scales, _KIND=_KINDS[kind])
 
 
 # Drawing a number costs about as much as so many multiplications.
 _DRAW = 8
-
-
-def _drop_values(values, drop, out):
-    _, seeds, step, site, threshold, scale, positions = drop
-    replicas, size = out.shape
-    chunks = (size + CHUNK - 1) // CHUNK
-    zero = out.dtype.type(0)
-    for task in prange(replicas * chunks):
-        r = task // chunks
-        start = (task - r * chunks) * CHUNK
-        key0, key1 = _site_keys(seeds[r], step[0], site)
-        # Slices, because a loop from anywhere but 0 checks for negative indices, and
-        # that keeps it from becoming a vector loop.
-        places, given = positions[start : start + CHUNK], values[start : start + CHUNK]
-        kept = out[r, start : start + CHUNK]
-        for k in range(kept.shape[0]):
-            bits = _draw(key0, key1, np.uint32(places[k]), np.uint32(places[k] >> 32))
-            kept[k] = given[k] * (scale if bits < threshold else zero)
 
 
 def _cross_entropy(logits, labels, scale, grad, losses, loss):
@@ -181,51 +241,64 @@ def _cross_entropy(logits, labels, scale, grad, losses, loss):
     for task in prange(replicas * rows):
         r = task // rows
         i = task - r * rows
-        top = logits[r, i, 0, 0]
+        scores, shares = logits[r, i, 0], grad[r, i, 0]
+        top = scores[0]
         for c in range(1, classes):
-            top = max(top, logits[r, i, 0, c])
-        total = zero
+            top = max(top, scores[c])
+        # A loop of its own, which becomes a vector loop.
         for c in range(classes):
-            power = np.exp(logits[r, i, 0, c] - top)
-            grad[r, i, 0, c] = power
-            total += power
-        losses[r, i] = np.log(total) + top - logits[r, i, 0, labels[i]]
+            shares[c] = exponential(scores[c] - top)
+        summed = zero
+        for c in range(classes):
+            summed += shares[c]
+        losses[r, i] = np.log(summed) + top - scores[labels[i]]
         mean = zero
         for c in range(classes):
-            share = grad[r, i, 0, c] / total
-            grad[r, i, 0, c] = share
+            shares[c] /= summed
             if lanes == 2:
-                mean += share * logits[r, i, 1, c]
+                mean += shares[c] * logits[r, i, 1, c]
         for c in range(classes):
-            share = grad[r, i, 0, c]
             if lanes == 2:
-                grad[r, i, 1, c] = share * (logits[r, i, 1, c] - mean) * scale
+                moved = logits[r, i, 1, c] - mean
+                grad[r, i, 1, c] = shares[c] * moved * scale
             hit = 1 if c == labels[i] else 0
-            grad[r, i, 0, c] = (share - hit) * scale
+            shares[c] = (shares[c] - hit) * scale
     for r in range(replicas):
-        total = zero
+        whole = zero
         for i in range(rows):
-            total += losses[r, i]
-        loss[r] = total * scale
+            whole += losses[r, i]
+        loss[r] = whole * scale
 
 
 def _dots(indptr, columns, entries, a, b, out):
     replicas, rows, lanes, channels = a.shape
+    size = a.itemsize
+    a_from, a_row = a.strides[0] // size, a.strides[1] // size
+    b_from, b_row = b.strides[0] // size, b.strides[1] // size
+    blocks, zero = (channels + _WIDTH - 1) // _WIDTH, spread(out.dtype.type(0))
     for task in prange(replicas * rows):
         r = task // rows
         i = task - r * rows
+        a_at = r * a_from + i * a_row
         for k in range(indptr[i], indptr[i + 1]):
-            j = columns[k]
-            total = out.dtype.type(0)
-            if lanes == 1:
-                for c in range(channels):
-                    total += a[r, i, 0, c] * b[r, j, 0, c]
-            else:
-                for c in range(channels):
-                    total += a[r, i, 0, c] * b[r, j, 1, c]
-                for c in range(channels):
-                    total += a[r, i, 1, c] * b[r, j, 0, c]
-            out[r, entries[k]] += total
+            b_at = r * b_from + columns[k] * b_row
+            sums = zero
+            for block in range(blocks):
+                # The last block may overlap the one before.
+                c = min(block * _WIDTH, channels - _WIDTH)
+                seen = block * _WIDTH - c
+                left = load(a, a_at + c)
+                if seen > 0:
+                    left = without_first(left, seen)
+                if lanes == 1:
+                    sums = fma(left, load(b, b_at + c), sums)
+                else:
+                    sums = fma(left, load(b, b_at + channels + c), sums)
+                    left = load(a, a_at + channels + c)
+                    if seen > 0:
+                        left = without_first(left, seen)
+                    sums = fma(left, load(b, b_at + c), sums)
+            out[r, entries[k]] += total(sums)
 
 
 def _widen(number, tangent, out):
@@ -239,9 +312,7 @@ def _widen(number, tangent, out):
 
 
 _WIDEN = compile_twice(_widen)
-_DROP_VALUES = compile_twice(_drop_values)
 _CROSS_ENTROPY = compile_twice(_cross_entropy)
-_DOTS = compile_twice(_dots, fastmath={"contract", "reassoc", "nsz"})
 
 
 class _NumbaTape(TapeKernels):
@@ -254,20 +325,23 @@ class _NumbaTape(TapeKernels):
 
     def dots(self, pattern: Pattern, a: Tensor, b: Tensor, out: Tensor) -> Call:
         work = pattern.num_entries * (a.numel() // max(a.shape[1], 1))
-        return bind_kernel(_DOTS, work, *pattern.arrays, a, b, out)
+        kernel = _in_packs(_dots, a.shape[3])
+        return bind_kernel(kernel, work, *pattern.arrays, a, b, out)
 
     def widen(self, number: Tensor, tangent: Tensor, out: Tensor) -> Call:
         return bind_kernel(_WIDEN, out.numel(), number, tangent, out)
 
-    def drop_values(self, values: Tensor, drop: Drop, out: Tensor) -> Call:
-        work, drawn = _DRAW * out.numel(), drop_arrays(drop, out)
-        return bind_kernel(_DROP_VALUES, work, values, drawn, out)
+    def features(self, step: FeatureStep) -> FeatureKernels:
+        return NumbaFeatures(step)
 
     def pointwise(self, step: PointwiseStep, out: Tensor) -> Call:
         work = (_DRAW if step.drop else 1) * out.numel()
-        return bind_kernel(POINTWISE[step.kind], work, *_arguments(step), out)
+        kernel = _in_packs(_pointwise, out.shape[3], step.kind)
+        return bind_kernel(kernel, work, *_arguments(step), out)
 
-    def pointwise_back(self, step: PointwiseStep, gradients: Gradients) -> Call:
+    def pointwise_back(
+        self, step: PointwiseStep, out: Tensor, gradients: Gradients
+    ) -> Call:
         grad, to_z, to_bias, _, accumulate = gradients
         in_place = to_z.data_ptr() == grad.data_ptr()
         mode = IN_PLACE if in_place else ADD if accumulate else WRITE
@@ -275,8 +349,13 @@ class _NumbaTape(TapeKernels):
         if to_bias is None:
             to_bias = grad.new_empty(replicas, 0)
         sums = grad.new_empty(replicas, -(-rows // CHUNK), channels)
+        written = grad, mode, to_z, sums, to_bias
+        if step.kind == "relu":
+            scale = drop_arrays(step.drop, grad)[5]
+            kernel = _in_packs(_relu_back, channels, step.kind)
+            return bind_kernel(kernel, 2 * grad.numel(), out, scale, *written)
         work = (_DRAW if step.drop else 2) * grad.numel()
-        arguments = (*_arguments(step), grad, mode, to_z, sums, to_bias)
+        arguments = (*_arguments(step), *written)
         return bind_kernel(POINTWISE_BACK[step.kind], work, *arguments)
 
     def cross_entropy(

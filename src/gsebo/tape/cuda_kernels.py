@@ -6,6 +6,7 @@ every time.
 """
 
 from functools import partial
+from typing import final
 
 import torch
 import triton
@@ -29,6 +30,8 @@ from gsebo.sparse.triton_segments import (
 )
 from gsebo.tape.backend import (
     AttentionStep,
+    FeatureKernels,
+    FeatureStep,
     Gradients,
     PointwiseStep,
     StandardiseStep,
@@ -37,7 +40,7 @@ from gsebo.tape.backend import (
 )
 from gsebo.tape.composed_norm import ComposedNorm
 from gsebo.tape.cuda_attention import TritonAttention
-from gsebo.tape.cuda_graph import GraphOfCalls, seconds_on_device
+from gsebo.tape.cuda_graph import GraphOfCalls, make_calls, seconds_on_device
 from gsebo.tape.cuda_rows import (
     bind_chunk_sums,
     chunks_of,
@@ -68,6 +71,50 @@ def _bias(step: PointwiseStep) -> tuple[Strided, ...] | None:
     return None if step.bias is None else tuple(map(strided, step.bias))
 
 
+@final
+class TritonFeatures(FeatureKernels):
+    """The values that are kept, beside zeros, and the transpose of the pattern."""
+
+    def __init__(self, kernels: TapeKernels, step: FeatureStep) -> None:
+        self._kernels, self._step = kernels, step
+        self._values = step.values.unsqueeze(0)
+        if step.drop is not None:
+            self._values = step.values.new_empty(step.replicas, step.values.numel())
+
+    def drawn(self) -> list[Tensor]:
+        return [] if self._step.drop is None else [self._values]
+
+    def draw(self) -> list[Call]:
+        values, drop = self._step.values, self._step.drop
+        return [] if drop is None else [drop_values(values, drop, self._values)]
+
+    def times(self, pair: tuple[Tensor, Tensor], out: Tensor) -> list[Call]:
+        calls, weight = [], pair[0]
+        if out.shape[2] == 2:
+            weight = torch.stack(pair, 2)
+            calls.append(self._kernels.widen(*pair, weight))
+        pattern, values = self._rows(out.shape[1])
+        x, to = weight.flatten(2), out.flatten(2)
+        return [*calls, self._kernels.spmm(pattern, values, x, to)]
+
+    def turned_times(self, x: Tensor, out: Tensor) -> list[Call]:
+        pattern, values = self._rows(x.shape[1])
+        return [self._kernels.spmm(pattern.T, values, x, out)]
+
+    def _rows(self, rows: int) -> tuple[Pattern, Tensor]:
+        pattern = self._step.leading(rows)
+        return pattern, self._values[:, : pattern.num_entries]
+
+
+def drop_values(values: Tensor, drop: Drop, out: Tensor) -> Call:
+    """``out[replica] = dropout(values)``, with a mask of its own for each."""
+    replicas, size = out.shape
+    block = _numbers(out)
+    programs = tiles_of(size, block) * replicas
+    arguments = values, drop_tensors(drop), out, size, replicas
+    return bind_programs(drop_stored, programs, *arguments, BLOCK=block)
+
+
 class _TritonTape(TapeKernels):
     """Triton programs."""
 
@@ -85,12 +132,8 @@ class _TritonTape(TapeKernels):
         arguments = out, strided(number), strided(tangent), rows, channels, replicas
         return bind_programs(widen_rows, programs, *arguments, **tile)
 
-    def drop_values(self, values: Tensor, drop: Drop, out: Tensor) -> Call:
-        replicas, size = out.shape
-        block = _numbers(out)
-        programs = tiles_of(size, block) * replicas
-        arguments = values, drop_tensors(drop), out, size, replicas
-        return bind_programs(drop_stored, programs, *arguments, BLOCK=block)
+    def features(self, step: FeatureStep) -> FeatureKernels:
+        return TritonFeatures(self, step)
 
     def pointwise(self, step: PointwiseStep, out: Tensor) -> Call:
         replicas, rows, lanes, channels = out.shape
@@ -105,7 +148,9 @@ class _TritonTape(TapeKernels):
             **tile,
         )
 
-    def pointwise_back(self, step: PointwiseStep, gradients: Gradients) -> Call:
+    def pointwise_back(
+        self, step: PointwiseStep, out: Tensor, gradients: Gradients
+    ) -> Call:
         grad, to_z, to_bias, _, accumulate = gradients
         replicas, rows, lanes, channels = grad.shape
         tile = _tile(grad)
@@ -187,6 +232,9 @@ class _TritonTape(TapeKernels):
         return ComposedNorm(step)
 
     def together(self, calls: list[Call], device: torch.device) -> Call:
+        if device.type != "cuda":
+            # In the interpreter of Triton.
+            return partial(make_calls, calls)
         return GraphOfCalls(calls, device)
 
     def seconds(self, call: Call, device: torch.device, repeats: int) -> float:

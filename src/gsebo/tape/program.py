@@ -16,6 +16,8 @@ from gsebo.sparse.pattern import Pattern
 from gsebo.sparse.symbol import Attend, Concat, Product, Propagate, Standardise, Sum
 from gsebo.tape.backend import (
     AttentionStep,
+    FeatureKernels,
+    FeatureStep,
     Gradients,
     PointwiseStep,
     StandardiseStep,
@@ -25,7 +27,6 @@ from gsebo.tape.backend import (
 from gsebo.tape.trace import (
     Randomness,
     Reach,
-    ReachBlock,
     Results,
     Step,
     StrengthBlocks,
@@ -75,12 +76,14 @@ class Program:
         results = Results(tape, reach, shape, like)
         binder = _Binder(self, tape, reach, features, results, strength_gradient)
         calls = binder.forward()
+        self._drawing, self.drawn = binder.drawing, binder.drawn
         if labels is not None:
             scale = 1.0 / max(labels.numel(), 1) if mean else 1.0
             calls += binder.backward(labels, scale, self.loss)
         self._calls, self._device, self._decay = calls, like.device, decay
+        self._kernels = tape_kernels_for(like)
         whole = self.calls_to(self.weights.gradient)
-        self._run = tape_kernels_for(like).together(whole, like.device)
+        self._run = self._kernels.together(whole, like.device)
         self.output = results.value(len(tape.steps) - 1)[:, :, 0]
 
     def run(self, step: int = 0) -> None:
@@ -96,21 +99,24 @@ class Program:
         """The number of the step, from which masks are drawn; ``[1]``."""
         return self._randomness.step
 
-    def calls_to(self, gradient: Tensor) -> list[Call]:
-        """The calls of a run that puts the gradient by the weights somewhere."""
-        weights = self.weights
+    def calls_to(self, gradient: Tensor, *, draw: bool = True) -> list[Call]:
+        """The calls of a run that puts the gradient by the weights somewhere.
+
+        Without ``draw`` it reads what is in ``drawn``, of features, already.
+        """
+        weights, calls = self.weights, [*self._drawing * draw, *self._calls]
         if self._decay == 0 and gradient is weights.gradient:
-            return self._calls
+            return calls
         moving = weights.tangent if weights.tangent.shape[1] else weights.value
         loss = self.loss if moving is weights.value else self.loss[:0]
         given = moving, self._decay, weights.gradient, gradient, loss
-        return [*self._calls, tape_kernels_for(loss).penalty(*given)]
+        return [*calls, self._kernels.penalty(*given)]
 
     def kernel_seconds(self, repeats: int = 20) -> float:
         """Sum over the calls of the shortest time that each took, one by one."""
-        kernels, device = tape_kernels_for(self.loss), self._device
+        seconds, device = self._kernels.seconds, self._device
         calls = self.calls_to(self.weights.gradient)
-        return sum(kernels.seconds(call, device, repeats) for call in calls)
+        return sum(seconds(call, device, repeats) for call in calls)
 
 
 def _numbers_and_indices(
@@ -126,7 +132,7 @@ def _numbers_and_indices(
         stored = reach.sizes[-1] * features.shape[1]
     else:
         stored = int(features.pattern.row_counts.index_select(0, reach.order).sum())
-    numbers, indices = stored * (replicas + 1), 0
+    numbers, indices = stored * (replicas + 1), stored * replicas
     for step, depth in zip(tape.steps, tape.depths, strict=True):
         if step.arguments:
             size = replicas * reach.sizes[depth] * lanes * step.channels
@@ -150,8 +156,8 @@ def _numbers_and_indices(
 class _Binder:
     """From the steps of a tape to kernel calls on memory, forwards, then backwards.
 
-    Features, and what is left of them by dropout, are kept as ``[replicas or 1, rows,
-    channels]``, sparse ones as stored values ``[replicas or 1, stored]``, row by row.
+    Dense features, and what is left of them by dropout, are kept as ``[replicas or 1,
+    rows, channels]``; sparse ones as their kernels like it best.
     """
 
     def __init__(
@@ -168,7 +174,10 @@ class _Binder:
         self._randomness, self._results = program._randomness, results
         self._strength_gradient = strength_gradient
         self._kernels = tape_kernels_for(program.loss)
-        self._stored: dict[int, Tensor] = {}
+        self.drawing: list[Call] = []
+        self.drawn: list[Tensor] = []
+        self._dense: dict[int, Tensor] = {}
+        self._sparse: dict[int, FeatureKernels] = {}
         self._kept: dict[int, StepKernels] = {}
         self._vectors: dict[str, tuple[Tensor, Tensor]] = {}
 
@@ -234,7 +243,8 @@ class _Binder:
         grad = results.grad(number)
         if step.pointwise is not None:
             gradients = self._gradients(number, step, step.pointwise.bias, rows)
-            yield self._kernels.pointwise_back(self._pointwise(number, step), gradients)
+            out, done = results.value(number), self._pointwise(number, step)
+            yield self._kernels.pointwise_back(done, out, gradients)
             return
         match step.node:
             case Product():
@@ -282,59 +292,66 @@ class _Binder:
 
     def _prepare_features(self, number: int, step: Step) -> Iterator[Call]:
         """Take the rows that are needed, or drop some numbers of them."""
-        block, rows = self._block_of_features(number)
+        rows = self._reach.order[: self._results.rows[number]]
+        if not isinstance(self._features, Tensor):
+            self._prepare_sparse(number, step, self._features, rows.numel())
+            return
         if step.pointwise is None:
-            given, chosen = self._features, rows if block is None else block.entries
-            whole = given if isinstance(given, Tensor) else given.values
-            self._stored[number] = whole.index_select(0, chosen).unsqueeze(0)
+            self._dense[number] = self._features.index_select(0, rows).unsqueeze(0)
             return
-        whole = self._stored[step.arguments[0]]
+        whole = self._dense[step.arguments[0]]
         replicas, size = self._weights.value.shape[0], rows.numel()
-        site, rate = step.pointwise.site, step.pointwise.rate
-        if block is not None:
-            drop = self._randomness.drop(site, rate, block.entries)
-            assert drop is not None  # nobody writes down a dropout of nothing
-            size = block.entries.numel()
-            self._stored[number] = out = whole.new_empty(replicas, size)
-            yield self._kernels.drop_values(whole[0, :size], drop, out)
-            return
-        drop = self._randomness.drop(site, rate, rows)
+        drop = self._randomness.drop(step.pointwise.site, step.pointwise.rate, rows)
         out = whole.new_empty(replicas, size, 1, whole.shape[-1])
-        self._stored[number] = out[:, :, 0]
+        self._dense[number] = out[:, :, 0]
         z = whole[:, :size].expand(replicas, -1, -1).unsqueeze(2)
         yield self._kernels.pointwise(PointwiseStep("identity", z, None, drop), out)
 
-    def _block_of_features(self, number: int) -> tuple[ReachBlock | None, Tensor]:
-        """The stored features of a step's rows, if they are sparse, and the rows."""
-        rows = self._reach.order[: self._results.rows[number]]
-        if isinstance(self._features, Tensor):
-            return None, rows
-        return self._reach.rows_of(self._features.pattern, rows.numel()), rows
+    def _prepare_sparse(
+        self, number: int, step: Step, features: SparseFeatures, rows: int
+    ) -> None:
+        """The same of sparse features, which nobody reads but products."""
+        readers = self._tape.readers(number)
+        if all(self._results.constant[each] for each in readers):
+            return
+        block, drop = self._reach.rows_of(features.pattern, rows), None
+        if step.pointwise is not None:
+            site, rate = step.pointwise.site, step.pointwise.rate
+            drop = self._randomness.drop(site, rate, block.entries)
+        self._sparse[number] = kernels = self._kernels.features(
+            FeatureStep(
+                block.pattern,
+                features.values.index_select(0, block.entries),
+                drop,
+                self._weights.value.shape[0],
+                lambda rows: self._reach.rows_of(features.pattern, rows).pattern,
+            )
+        )
+        self.drawing += kernels.draw()
+        self.drawn += kernels.drawn()
 
     def _times_features(
-        self, number: int, step: Step, x: Tensor, out: Tensor, *, turned: bool
+        self, number: int, step: Step, pair: tuple[Tensor, Tensor], out: Tensor
     ) -> Iterator[Call]:
-        """Multiply the features that a step reads, or their transpose."""
-        stored = self._stored[step.arguments[0]]
-        block, rows = self._block_of_features(number)
-        if block is not None:
-            pattern = block.pattern.T if turned else block.pattern
-            values = stored[:, : block.entries.numel()]
-            yield self._kernels.spmm(pattern, values, x, out)
-        else:
-            features = stored[:, : rows.numel()].expand(out.shape[0], -1, -1)
-            yield self._kernels.matmul(features.mT if turned else features, x, out)
+        """Multiply the features that a step reads by a weight."""
+        (argument,), lanes = step.arguments, self._results.lanes
+        if argument in self._sparse:
+            yield from self._sparse[argument].times(pair, out)
+            return
+        weight = pair[0]
+        if lanes == 2:
+            weight = torch.stack(pair, 2)
+            yield self._kernels.widen(*pair, weight)
+        features = self._dense[argument][:, : self._results.rows[number]]
+        features = features.expand(out.shape[0], -1, -1)
+        yield self._kernels.matmul(features, weight.flatten(2), out.flatten(2))
 
     def _product(self, number: int, step: Step, name: str) -> Iterator[Call]:
         """``h W``, and with a tangent ``h' W + h W'``."""
         out, (argument,) = self._results.value(number), step.arguments
         weight, tangent = self._weights.pair(name)
         if self._results.constant[argument]:
-            if self._results.lanes == 2:
-                pair, weight = (weight, tangent), torch.stack((weight, tangent), 2)
-                yield self._kernels.widen(*pair, weight)
-            out, weight = out.flatten(2), weight.flatten(2)
-            yield from self._times_features(number, step, weight, out, turned=False)
+            yield from self._times_features(number, step, (weight, tangent), out)
             return
         h = self._results.value(argument, self._results.rows[number])
         yield self._kernels.matmul(_tall(h), weight, _tall(out))
@@ -352,7 +369,12 @@ class _Binder:
         to_weight = self._weights.view(self._weights.gradient, name)
         if results.constant[argument]:
             last = grad[:, :, -1]
-            yield from self._times_features(number, step, last, to_weight, turned=True)
+            if argument in self._sparse:
+                yield from self._sparse[argument].turned_times(last, to_weight)
+                return
+            features = self._dense[argument][:, : last.shape[1]]
+            features = features.expand(last.shape[0], -1, -1)
+            yield matmul(features.mT, last, to_weight)
             return
         rows = results.rows[number]
         h, to_h = results.value(argument, rows), results.grad(argument, rows)

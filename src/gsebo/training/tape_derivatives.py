@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from gsebo.bilevel import Optimizer, Tree
-from gsebo.bilevel.compiled import CompiledSteps, StepCalls
 from gsebo.bilevel.derivatives import Compilable, StepsAtOnce
 from gsebo.bilevel.optimizers import AdamRule
 from gsebo.bilevel.tree import require_grad, vjp
@@ -18,6 +17,7 @@ from gsebo.sparse import Noise
 from gsebo.sparse.numba_calls import KernelCall
 from gsebo.sparse.symbol import Strengths, Symbol
 from gsebo.tape import Program, Reach, Tape, backend, trace
+from gsebo.training.compiled_steps import CompiledSteps, StepCalls
 
 if TYPE_CHECKING:
     from gsebo.training.problem import NodeClassification
@@ -138,9 +138,10 @@ class _ProgramCalls(StepCalls):
         self._program = program
         self.weights, self.tangent = program.weights.value, program.weights.tangent
         self.step, self.loss = program.step, program.loss
+        self.drawn = program.drawn
 
-    def calls_to(self, gradient: Tensor) -> list[KernelCall]:
-        return cast(list[KernelCall], self._program.calls_to(gradient))
+    def calls_to(self, gradient: Tensor, *, draw: bool = True) -> list[KernelCall]:
+        return cast(list[KernelCall], self._program.calls_to(gradient, draw=draw))
 
 
 @final

@@ -11,16 +11,17 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
 
-from gsebo.bilevel.adam_numba import bind_step, bind_step_back
+from gsebo.bilevel.adam_numba import step_back_loop, step_loop
 from gsebo.bilevel.derivatives import Iterate, StepsAtOnce
 from gsebo.bilevel.optimizers import AdamRule, Scales, State, slots_of
 from gsebo.bilevel.tree import Tree
-from gsebo.sparse.numba_calls import CallList, KernelCall
+from gsebo.sparse.numba_calls import CallList, KernelCall, bind_kernel
+from gsebo.sparse.numba_compile import Variants
 from gsebo.tape.cpu_sums import bind_copy, bind_scaled
 
 # Bytes that may be taken to remember steps, so that none has to be taken again.
@@ -35,16 +36,18 @@ class StepCalls(ABC):
         tangent: Read, if the derivative of the gradient in its direction is computed.
         step: Number of the step, which is read; ``[1]``.
         loss: Written, ``[replicas]``.
+        drawn: What is drawn at random first, and then read.
     """
 
     weights: Tensor
     tangent: Tensor
     step: Tensor
     loss: Tensor
+    drawn: list[Tensor]
 
     @abstractmethod
-    def calls_to(self, gradient: Tensor) -> list[KernelCall]:
-        """The calls, which put the gradient there."""
+    def calls_to(self, gradient: Tensor, *, draw: bool = True) -> list[KernelCall]:
+        """The calls, which put the gradient there; without ``draw``, those after it."""
 
 
 class _Stretch(NamedTuple):
@@ -75,7 +78,8 @@ class CompiledSteps(StepsAtOnce):
     ) -> None:
         self._rule, self._training, self._replay = rule, training, replay
         weights = training.weights
-        length = _length_of_stretch(kept, weights.numel() * weights.element_size())
+        bytes_of_draw = sum(map(_bytes, training.drawn))
+        length = _length_of_stretch(kept, _bytes(weights), bytes_of_draw)
         forgotten = steps - kept
         self._lengths = [
             min(length, end - at)
@@ -90,6 +94,8 @@ class CompiledSteps(StepsAtOnce):
         # Weights and moments before each step and after the last, and its gradient.
         self._iterates = [room(length + 1) for _ in range(3)]
         self._gradients = room(length)
+        # What a step draws is drawn again for nobody.
+        self._drawn = [[each.clone() for each in training.drawn] for _ in range(length)]
         self._losses = training.loss.new_zeros(length, *training.loss.shape)
         self._numbers = torch.zeros(length, 1, dtype=torch.int64)
         self._scales = torch.zeros(length, len(Scales._fields), dtype=torch.float64)
@@ -167,15 +173,16 @@ class CompiledSteps(StepsAtOnce):
         yield bind_copy(weights[0], training.weights)
         for place in range(steps):
             yield bind_copy(self._numbers[place], training.step)
-            yield from training.calls_to(self._gradients[place])
+            calls = training.calls_to(self._gradients[place])
+            yield from self._with_draws(place, training, calls)
             yield bind_copy(training.loss, self._losses[place])
-            yield bind_step(
-                weights[place],
-                self._gradients[place],
-                [each[place] for each in moments],
+            yield _bind(
+                step_loop,
+                *(weights[place], self._gradients[place]),
+                *(each[place] for each in moments),
                 self._scales[place],
                 # The next step reads the one, the walk back the other.
-                (training.weights, *(each[place + 1] for each in self._iterates)),
+                *(training.weights, *(each[place + 1] for each in self._iterates)),
             )
 
     def _calls_back(self, steps: int) -> Iterator[KernelCall]:
@@ -186,21 +193,40 @@ class CompiledSteps(StepsAtOnce):
         for done, place in enumerate(reversed(range(steps))):
             yield bind_copy(self._numbers[place], replay.step)
             yield bind_copy(weights[place], replay.weights)
-            yield bind_step_back(
-                self._alpha,
-                self._gradients[place],
-                [each[place + 1] for each in moments],
-                self._sigma[done % 2],
+            yield _bind(
+                step_back_loop,
+                *(self._alpha, self._gradients[place]),
+                *(each[place + 1] for each in moments),
+                *self._sigma[done % 2],
                 self._scales[place],
-                (replay.tangent, *self._sigma[1 - done % 2]),
+                *(replay.tangent, *self._sigma[1 - done % 2]),
             )
-            yield from replay.calls_to(self._pulled)
+            calls = replay.calls_to(self._pulled, draw=False)
+            yield from self._with_draws(place, replay, calls)
             yield bind_scaled(self._pulled, 1.0, self._alpha, add=True)
 
+    def _with_draws(
+        self, place: int, program: StepCalls, calls: list[KernelCall]
+    ) -> Iterator[KernelCall]:
+        """Calls that write, or read, what the step at a place has drawn."""
+        pairs = zip(program.drawn, self._drawn[place], strict=True)
+        others = {drawn.data_ptr(): kept for drawn, kept in pairs}
+        return (call.instead(others) for call in calls)
 
-def _length_of_stretch(kept: int, bytes_of_weights: int) -> int:
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _bind(loop: Any, *tensors: Tensor) -> KernelCall:
+    """A pass over flat arrays, which waits for memory and so has one thread."""
+    flat = (tensor.view(-1) for tensor in tensors)
+    return bind_kernel(Variants(loop, loop), 0, *flat)
+
+
+def _length_of_stretch(kept: int, bytes_of_weights: int, bytes_of_draw: int) -> int:
     """How many steps are remembered at a time."""
-    if kept * 4 * bytes_of_weights <= _MEMORY:
+    if kept * (4 * bytes_of_weights + bytes_of_draw) <= _MEMORY:
         return max(kept, 1)
     # Three tensors for each stretch and four for each step of one.
     return max(math.isqrt(3 * kept // 4), 1)
