@@ -43,6 +43,7 @@ class _Teaching(NamedTuple):
             "consistency": self.consistency,
             "temperature": self.temperature,
             "warmup": 200,
+            "num_views": 2,
         }
 
 
