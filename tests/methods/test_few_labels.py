@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import ttest_1samp
 from torch import Tensor
 from torch.nn.functional import one_hot
 from torch_geometric.data import Data
@@ -541,6 +542,12 @@ def test_one_is_chosen_and_all_say_why(data: Data, chosen: Auto) -> None:
     assert float(right) == pytest.approx(taken["accuracy"])
 
 
+def place_goes_to(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let one candidate be surely better than the plain network, and no other."""
+    monkeypatch.setattr(few_labels, "Lead", Only(number))
+    monkeypatch.setattr(few_labels, "_is_surely_likelier", lambda *_: False)
+
+
 class Only:
     """A lead that is sure for one candidate, and for no other."""
 
@@ -580,7 +587,7 @@ def test_whoever_is_chosen_is_a_model_as_others(
 
     The plain network stays where nobody is surely ahead.
     """
-    monkeypatch.setattr(few_labels, "Lead", Only(number))
+    place_goes_to(number, monkeypatch)
     always(taken, monkeypatch)
     # Two steps that nothing undoes, where there is to be something learned.
     options = {"outer_step": "paper", "max_epochs": 20} if taken else {}
@@ -615,7 +622,7 @@ def test_options_of_a_network_are_not_those_of_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A choice says which network it has, and what options that one has."""
-    monkeypatch.setattr(few_labels, "Lead", Only(number))
+    place_goes_to(number, monkeypatch)
     options = {"backbone": "gcnii", "backbone_options": {"alpha": 0.3}}
     model = automatic(methods="vanilla", **options).fit(data)
     assert model.chosen_parameters_["backbone"] == backbone
@@ -631,7 +638,7 @@ def test_a_class_of_the_users_is_asked_for_again(
     data: Data, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is one of the candidates: another one may have been chosen."""
-    monkeypatch.setattr(few_labels, "Lead", Only(number))
+    place_goes_to(number, monkeypatch)
     model = automatic(methods="vanilla,mlp", backbone=HandWritten).fit(data)
     model.save(tmp_path)
     loaded = load_model(tmp_path, backbone=HandWritten)
@@ -643,7 +650,7 @@ def test_a_class_of_the_users_is_asked_for_again(
 def test_a_choice_of_another_network_than_is_held_is_refused(
     data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(few_labels, "Lead", Only(1))
+    place_goes_to(1, monkeypatch)
     automatic(methods="vanilla").fit(data).save(tmp_path)
     choice = facts_of(tmp_path)["choice"]
     for other in ("gcn", "gat", "mlp", "gcnii", "nonsense", None, 3, {"code": "a.b"}):
@@ -723,11 +730,43 @@ def test_nobody_is_behind_by_less_than_nothing(
     data: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     always(False, monkeypatch)
+    monkeypatch.setattr(few_labels, "_is_surely_likelier", lambda *_: False)
     model = automatic(methods="vanilla,mlp").fit(data)
     assert model.choice_[0]["chosen"]
     first, *others = (record["accuracy"] for record in model.choice_)
     assert max(others) > first
     assert_told_apart(model, int(data.val_mask.sum()))
+
+
+@given(
+    gain=st.lists(st.floats(-5, 5), min_size=2, max_size=40),
+    shift=st.floats(-2, 2),
+)
+def test_likelier_is_two_standard_errors(gain: list[float], shift: float) -> None:
+    """Of one another, two predictions are never both; SciPy has the same statistic."""
+    labels = torch.zeros(len(gain), dtype=torch.int64)
+    said = torch.tensor([[each + shift, 0.0] for each in gain], dtype=torch.float64)
+    other = torch.zeros_like(said)
+    found = few_labels._is_surely_likelier(said, other, labels)
+    assert not (found and few_labels._is_surely_likelier(other, said, labels))
+    if np.std(said[:, 0].numpy()) > 1e-6:
+        statistic = ttest_1samp(said[:, 0].numpy(), 0).statistic
+        if abs(statistic - 2) > 1e-6:
+            assert found == (statistic > 2)
+
+
+def test_a_likelier_candidate_must_be_right_more_often(
+    data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever says it with more certainty alone does not take the place."""
+    for answer, chosen in ((lambda *_: True, True), (lambda *_: False, False)):
+        always(False, monkeypatch)
+        monkeypatch.setattr(few_labels, "_is_surely_likelier", answer)
+        model = automatic(methods="vanilla,mlp").fit(data)
+        accuracy = [record["accuracy"] for record in model.choice_]
+        assert max(accuracy) > accuracy[0]
+        (taken,) = (record for record in model.choice_ if record["chosen"])
+        assert (taken["accuracy"] == max(accuracy)) == chosen
 
 
 def test_who_wins_is_surely_ahead_of_who_held_the_place(data: Data) -> None:
@@ -761,7 +800,7 @@ def test_a_candidate_is_one_that_its_method_accepts(
     data: Data, methods: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever is chosen can be fitted again with the parameters that are told."""
-    monkeypatch.setattr(few_labels, "Lead", Only(2))
+    place_goes_to(2, monkeypatch)
     model = automatic(methods=methods).fit(data)
     assert model.chosen_ == methods.split(",")[1]
     alone = METHODS[model.chosen_].estimator(**model.chosen_parameters_).fit(data)
