@@ -367,8 +367,9 @@ class AmortisedStrength(Structure):
     ) -> Tensor:
         """The same, where it is known how far predictions agree at each edge."""
         inputs = torch.cat([evidence, agreements], dim=-1)
-        hidden = torch.tanh(inputs @ self.hidden + self.shift)
-        score = (hidden @ self.output).squeeze(-1) + _BIAS
+        # In place: a number for each edge and unit is the largest thing there is.
+        hidden = (inputs @ self.hidden).add_(self.shift).tanh_()
+        score = (hidden @ self.output).squeeze(-1).add_(_BIAS)
         if candidate is not None:
             score = score + _CANDIDATE * candidate
         return _weight(score if own is None else score + own)
