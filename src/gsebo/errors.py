@@ -2,6 +2,10 @@
 
 import json
 import unicodedata
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import RLock
 
 _LONGEST = 6000
 
@@ -33,6 +37,20 @@ class InvalidInput(ValueError):
 
 class InputWarning(UserWarning):
     """What the user gave can be used, but they may not have meant it."""
+
+
+_FILTERING = RLock()
+
+
+@contextmanager
+def without_warnings(kind: type[Warning], message: str = "") -> Iterator[None]:
+    """Ignore warnings of a kind that begin with a message.
+
+    What is ignored is the same for all threads, so that one after another says it.
+    """
+    with _FILTERING, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message, kind)
+        yield
 
 
 def escaped_json(text: str) -> str:

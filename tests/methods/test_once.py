@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from copy import copy
+from functools import partial
+from threading import current_thread
 from typing import Any
 
 import pytest
 import torch
 
-from gsebo import Amortised
+from gsebo import Amortised, Inoculated
 from gsebo.methods import amortised_fit, fitting
 from gsebo.methods.fitting import PreparedGraph, laid_out_once
 from gsebo.sparse.numba_compile import thread_limit
@@ -42,6 +44,14 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     for name, room in rooms.items():
         count(name, room)
     return counts
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
 
 
 def test_folds_and_candidates_share_graph_and_evidence(
@@ -98,24 +108,23 @@ def test_only_what_is_the_same_is_shared() -> None:
     assert PreparedGraph(data, CPU).graph is not given.graph
 
 
-def test_seeds_share_their_evidence(counted: dict[str, int]) -> None:
-    data = graph()
-    model = Amortised(max_outer_steps=5, refit_epochs=3, device="cpu", random_state=0)
-    seeds = model.fit(data, replicas=3).replicas_
-    assert counted["evidence_of"] == 1
+@pytest.mark.parametrize("kind", [Amortised, Inoculated])
+def test_seeds_are_fitted_side_by_side_and_share_evidence(
+    kind: Any, counted: dict[str, int], two_threads: None
+) -> None:
+    data = graph(split="random:20/20/60", seed=1)
+    quick = partial(kind, max_outer_steps=5, refit_epochs=3, device="cpu")
+    threads: set[str] = set()
+
+    def watch(record: Any, logits: Any) -> None:
+        threads.add(current_thread().name)
+
+    seeds = quick(random_state=0).fit(data, replicas=3, watcher=watch).replicas_
+    assert (len(threads) > 1) == (thread_limit() > 1)
+    # Inoculated ones judge other edges in every step.
+    assert counted["evidence_of"] == 1 or kind is Inoculated
     for number, one in enumerate(seeds):
-        alone = Amortised(
-            max_outer_steps=5, refit_epochs=3, device="cpu", random_state=number
-        )
-        assert_same_fit(one, alone.fit(data))
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
+        assert_same_fit(one, quick(random_state=number).fit(data))
 
 
 @pytest.mark.parametrize("labels", ["all", "train"])
@@ -127,13 +136,13 @@ def test_folds_learn_from_features_side_by_side(
         labels=labels, max_outer_steps=5, refit_epochs=20, device="cpu", random_state=0
     )
     workers: list[int] = []
-    original = amortised_fit.share_out
+    original = amortised_fit.shared_out
 
-    def counted(items: Any, count: int, work: Any) -> None:
+    def counted(items: Any, count: int, each: Any) -> Any:
         workers.append(count)
-        original(items, count, work)
+        return original(items, count, each)
 
-    monkeypatch.setattr(amortised_fit, "share_out", counted)
+    monkeypatch.setattr(amortised_fit, "shared_out", counted)
     together = copy(model).fit(data)
     assert workers == [thread_limit()]
     torch.set_num_threads(1)

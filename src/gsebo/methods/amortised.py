@@ -6,6 +6,7 @@ Inoculated ones were judged on graphs with false edges, too.
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Literal, NamedTuple, final
 
 import torch
@@ -34,6 +35,7 @@ from gsebo.methods.fitting import (
     NetworkChoices,
     Outcome,
     PreparedGraph,
+    fit_each,
     loop_settings,
     make_task,
     over_given_graph,
@@ -372,12 +374,15 @@ class Amortised(AmortisedClassifier):
                 "refit=True."
             )
         prepared, candidate = with_candidates(given, self.candidates)
-        return [
-            self._outcome(
-                given, prepared, candidate, self.make_fit(prepared, candidate, run)
-            )
-            for run in runs
-        ]
+
+        def fit(run: Run) -> Outcome:
+            made = self.make_fit(prepared, candidate, run)
+            return self._outcome(given, prepared, candidate, made)
+
+        if self.batch_size is not None:
+            # Whoever draws batches has threads of their own for that.
+            return [fit(run) for run in runs]
+        return fit_each(prepared, self.network(), runs, fit)
 
     def make_fit(
         self, prepared: PreparedGraph, candidate: Tensor | None, run: Run
@@ -452,7 +457,8 @@ class Inoculated(AmortisedClassifier):
 
     def _train(self, data: Graph, runs: Sequence[Run]) -> list[Outcome]:
         given = PreparedGraph(data, runs[0].device)
-        return [self._train_one(given, run) for run in runs]
+        one = partial(self._train_one, given)
+        return fit_each(given, self.network(), runs, one)
 
     def _train_one(self, given: PreparedGraph, run: Run) -> Outcome:
         shift, before = Shift(), None

@@ -9,7 +9,7 @@ that predicts.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -72,7 +72,7 @@ from gsebo.training.batches import (
     train_on_one_batch,
 )
 from gsebo.training.inoculation import Inoculation
-from gsebo.training.loop import share_out
+from gsebo.training.loop import shared_out
 from gsebo.training.networks import FeaturesOnly, StateAt, TrainingGraph, seen_state
 from gsebo.training.tape_derivatives import FLAT
 
@@ -394,17 +394,12 @@ class FullBatchFit(AmortisedFit):
         return progress
 
     def train_features_only(self, each: Sequence[Tensor]) -> list[Tree]:
-        found: dict[int, Tree] = {}
-
-        def work(numbers: list[int], is_stopped: Callable[[], bool]) -> None:
-            for number in numbers:
-                if not is_stopped():
-                    nodes = each[number]
-                    found[number] = self._trained(self._alone, nodes, self.optimizer)
-
         on_cpu = self._alone.labels.device.type == "cpu"
-        share_out(range(len(each)), thread_limit() if on_cpu else 1, work)
-        return [found[number] for number in range(len(each))]
+
+        def trained(nodes: Tensor) -> Tree:
+            return self._trained(self._alone, nodes, self.optimizer)
+
+        return shared_out(each, thread_limit() if on_cpu else 1, trained)
 
     def features_only(self, weights: Tree) -> FeaturesOnly:
         predicted = self._alone.scores(weights, {}).softmax(-1)

@@ -21,11 +21,12 @@ from gsebo.files import Name, NotNegative, Share, Size, Text
 from gsebo.graph import Propagation, Topology, canonicalise
 from gsebo.graph.graph import Graph
 from gsebo.graph.node_match import at_or_median, find_edges
-from gsebo.methods.run import Run, drawn_by
+from gsebo.methods.run import Run, drawn_by, is_worth_threads, one_core_each
 from gsebo.model.fitted import FittedModel
 from gsebo.nn import Backbone, make_backbone
 from gsebo.nn.base import Features
 from gsebo.sparse import make_features
+from gsebo.sparse.numba_compile import thread_limit
 from gsebo.structure import GraphContext, Structure
 from gsebo.training import (
     JointProblem,
@@ -38,6 +39,7 @@ from gsebo.training import (
 )
 from gsebo.training.consistency import Consistency
 from gsebo.training.history import SelectBy
+from gsebo.training.loop import shared_out
 from gsebo.training.problem import Reduction
 
 
@@ -353,6 +355,32 @@ def work_of(problem: NodeClassification | Task) -> int:
     features = problem.features
     stored = features.numel() if isinstance(features, Tensor) else len(features.values)
     return max(problem.graph.num_entries, stored) * widest
+
+
+def keeps_one_core(prepared: PreparedGraph, network: NetworkChoices) -> bool:
+    """Whether a fit keeps one core busy, so that several may run side by side.
+
+    Such a fit shares nothing with others that changes. What autograd trains may draw
+    from torch's one generator.
+    """
+    if prepared.device.type != "cpu":
+        return False
+    task = make_task(prepared, network, weight_decay=0.0, seed=0)
+    return task.backbone.traceable and not is_worth_threads(work_of(task))
+
+
+def fit_each(
+    prepared: PreparedGraph,
+    network: NetworkChoices,
+    runs: Sequence[Run],
+    fit: Callable[[Run], "Outcome"],
+) -> list["Outcome"]:
+    """Fit one run after another, or side by side where each keeps one core busy."""
+    if len(runs) == 1 or not keeps_one_core(prepared, network):
+        return [fit(run) for run in runs]
+    workers = thread_limit()
+    with one_core_each():
+        return shared_out(runs, workers, fit)
 
 
 @final

@@ -1,14 +1,12 @@
 """Edges that a graph could have too: between nodes with similar features."""
 
-import warnings
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
-from gsebo.errors import InvalidInput
+from gsebo.errors import InvalidInput, without_warnings
 from gsebo.graph.topology import CanonicalGraph
 from gsebo.sparse import Pattern, SparseFeatures
 from gsebo.sparse.operators import unit_rows
@@ -158,9 +156,8 @@ def _search(rows: csr_matrix | NDArray[np.float32], number: int) -> NDArray[np.i
             f"pynndescent, which is not installed; expected it to be there "
             f"(pip install pynndescent), or at most {_EXACT_NODES} nodes."
         ) from missing
-    with warnings.catch_warnings():
-        # Fewer neighbors mean fewer candidates, and nothing else.
-        warnings.filterwarnings("ignore", "Failed to correctly find n_neighbors")
+    # Fewer neighbors mean fewer candidates, and nothing else.
+    with without_warnings(UserWarning, "Failed to correctly find n_neighbors"):
         index = NNDescent(
             rows,
             metric="cosine",

@@ -169,6 +169,24 @@ def share_out(items: Sequence[Item], workers: int, work: Work[Item]) -> None:
             raise
 
 
+Result = TypeVar("Result")
+
+
+def shared_out(
+    items: Sequence[Item], workers: int, each: Callable[[Item], Result]
+) -> list[Result]:
+    """What comes of each of some items, which as many workers do."""
+    found: dict[int, Result] = {}
+
+    def work(numbers: list[int], is_stopped: Callable[[], bool]) -> None:
+        for number in numbers:
+            if not is_stopped():
+                found[number] = each(items[number])
+
+    share_out(range(len(items)), workers, work)
+    return [found[number] for number in range(len(items))]
+
+
 Problem = TypeVar("Problem", bound=Trainable)
 Step = Callable[[Problem, Progress], Advance]
 """One step of training: what happens between two evaluations."""

@@ -1,7 +1,6 @@
 """Held-out labels decide: features, training length and method of one fit."""
 
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from gsebo.data import num_classes
 from gsebo.data.preparation import Preparation, fit_preparation
-from gsebo.errors import InputWarning, InvalidInput
+from gsebo.errors import InputWarning, InvalidInput, without_warnings
 from gsebo.files import Count, Form, NotNegative, check_tensors
 from gsebo.graph.graph import Graph
 from gsebo.methods.auto.ahead import Ahead, NoLongerWanted
@@ -27,9 +26,9 @@ from gsebo.methods.auto.elimination import (
     told,
 )
 from gsebo.methods.base import GraphClassifier
-from gsebo.methods.fitting import Outcome, PreparedGraph, make_task, work_of
+from gsebo.methods.fitting import Outcome, PreparedGraph, keeps_one_core
 from gsebo.methods.folds import Fold
-from gsebo.methods.run import Run, is_worth_threads
+from gsebo.methods.run import Run
 from gsebo.methods.schedule import EpochClassifier
 from gsebo.metrics import require_fitting
 from gsebo.names import own_name
@@ -153,9 +152,6 @@ class _CurveFacts(CheckpointFacts, frozen=True, kw_only=True):
 
 _Trial = tuple[Configuration, int]
 """What is tried, and the number of the fold that it is tried on."""
-
-# Filters of warnings belong to all threads.
-_SILENCE = Lock()
 
 
 @final
@@ -295,10 +291,7 @@ class Search:
             _, data = self.prepared(preparation)
             network = candidate(self._parameters, "vanilla").network()
             prepared = PreparedGraph(data, self._run.device)
-            task = make_task(prepared, network, weight_decay=0.0, seed=0)
-            # What autograd trains may draw from torch's one generator.
-            able = task.backbone.traceable and not is_worth_threads(work_of(task))
-            self._one_core[preparation] = able
+            self._one_core[preparation] = keeps_one_core(prepared, network)
         return self._one_core[preparation]
 
     def best_evaluation(self, plain: Configuration) -> int:
@@ -409,9 +402,8 @@ class Search:
             evaluations = [look(outcome.probability[nodes].log())]
         planted = None
         if self._planting is not None:
-            with _SILENCE, warnings.catch_warnings():
-                # That false edges are new to a fit is what they are planted for.
-                warnings.simplefilter("ignore", InputWarning)
+            # That false edges are new to a fit is what they are planted for.
+            with without_warnings(InputWarning):
                 graph = self._planting.graph(shown, fold, number)
                 found = outcome.model.probabilities(graph)[nodes]
             planted = _curve_of([look(found.log())], time.perf_counter() - begun)
