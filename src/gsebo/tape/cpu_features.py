@@ -84,7 +84,7 @@ def _times(bounds, columns, values, weight, tangent, out):
         i = task - r * rows
         mine = min(r, lists)
         each, numbers = columns[mine], values[mine]
-        begin, end = bounds[mine, 0, i], bounds[mine, 1, i]
+        begin, end = np.uint64(bounds[mine, 0, i]), np.uint64(bounds[mine, 1, i])
         for block in range((channels + WIDTH - 1) // WIDTH):
             # The last block may overlap the one before: those channels are summed
             # twice, to the same numbers.
@@ -92,8 +92,10 @@ def _times(bounds, columns, values, weight, tangent, out):
             w_at, t_at = r * weight_from + c, r * tangent_from + c
             total = spread(zero)
             moved = spread(zero)
-            for k in range(begin, end):
+            k = begin
+            while k < end:
                 number, row = spread(numbers[k]), each[k] * channels
+                k += np.uint64(1)
                 total = fma(number, load(weight, w_at + row), total)
                 if LANES == 2:
                     moved = fma(number, load(tangent, t_at + row), moved)
@@ -127,9 +129,11 @@ def _turned_times(bounds, columns, values, grad, out):
                 store(out, to + j * channels, zero)
             for i in range(rows):
                 g = load(grad, g_at + i * grad_row)
-                for k in range(begins[i], ends[i]):
+                k, end = np.uint64(begins[i]), np.uint64(ends[i])
+                while k < end:
                     at = to + each[k] * channels
                     store(out, at, fma(spread(numbers[k]), g, load(out, at)))
+                    k += np.uint64(1)
         elif c < channels:
             for j in range(features):
                 for d in range(c, channels):

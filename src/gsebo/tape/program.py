@@ -132,7 +132,7 @@ def _numbers_and_indices(
         stored = reach.sizes[-1] * features.shape[1]
     else:
         stored = int(features.pattern.row_counts.index_select(0, reach.order).sum())
-    numbers, indices = stored * (replicas + 1), stored * replicas
+    numbers, indices = stored * (2 * replicas + 1), 0
     for step, depth in zip(tape.steps, tape.depths, strict=True):
         if step.arguments:
             size = replicas * reach.sizes[depth] * lanes * step.channels

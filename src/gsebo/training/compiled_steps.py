@@ -25,7 +25,7 @@ from gsebo.sparse.numba_compile import Variants
 from gsebo.tape.cpu_sums import bind_copy, bind_scaled
 
 # Bytes that may be taken to remember steps, so that none has to be taken again.
-_MEMORY = 32 * 2**20
+_MEMORY = 80 * 2**20
 
 
 class StepCalls(ABC):
