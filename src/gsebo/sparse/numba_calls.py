@@ -9,7 +9,7 @@ memory once, and a loop that is compiled itself goes through the blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, final
 
@@ -52,23 +52,18 @@ class KernelCall:
         """How compiled code calls one of the variants; compiled when it is needed."""
         if parallel not in self._entries:
             dispatcher = self._kernel.parallel if parallel else self._kernel.serial
-            kinds = tuple(dispatcher.typeof_pyval(each) for each in self._arguments)
-            dispatcher.compile(kinds)
-            compiled = dispatcher.overloads[kinds]
-            name = compiled.fndesc.llvm_func_name
-            function = compiled.library.get_pointer_to_function(name)
-            kind = cpu_target.target_context.call_conv.get_function_type(
-                compiled.fndesc.restype, compiled.fndesc.argtypes
-            )
-            words = [function, *_words(self._arguments)]
+            kinds = _kinds(self._arguments)
+            begin, function = _native(dispatcher, kinds, self._arguments)
+            words = [function]
+            _append_words(words, self._arguments)
             block = np.array(words, dtype=np.int64)
-            self._entries[parallel] = _Entry(_begin(kind), block)
+            self._entries[parallel] = _Entry(begin, block)
         return self._entries[parallel]
 
     def instead(self, others: Mapping[int, torch.Tensor]) -> KernelCall:
         """The same call with other tensors for what lies at some addresses."""
         arguments = [
-            others.get(each.ctypes.data, each) if isinstance(each, np.ndarray) else each
+            others.get(_address(each), each) if isinstance(each, np.ndarray) else each
             for each in self._arguments
         ]
         changed = any(
@@ -112,25 +107,63 @@ class CallList:
                 call.entry(parallel=parallel and pays(call.work))
                 for call in self._calls
             ]
-            rows = [(entry.begin, entry.block.ctypes.data) for entry in entries]
+            rows = [(entry.begin, _address(entry.block)) for entry in entries]
             self._tables[parallel] = np.array(rows, np.int64).reshape(-1, 2)
         failed = _make_calls(self._tables[parallel])
         if failed >= 0:
             raise RuntimeError(f"kernel call {failed} raised an error")
 
 
-def _words(arguments: Any) -> Iterator[int]:
-    """Arguments as numba passes them on, each number in a word of its own."""
+def _append_words(words: list[int], arguments: Any) -> None:
+    """Append arguments as numba passes them on, each number in a word of its own."""
     for argument in arguments:
         if isinstance(argument, tuple):
-            yield from _words(argument)
+            _append_words(words, argument)
         elif isinstance(argument, np.ndarray) and argument.ndim:
             # Nobody counts the references: the call holds its arguments.
-            yield from (0, 0, argument.size, argument.itemsize, argument.ctypes.data)
-            yield from (*argument.shape, *argument.strides)
+            words += (0, 0, argument.size, argument.itemsize, _address(argument))
+            words += argument.shape
+            words += argument.strides
         else:
             number = np.asarray(argument).tobytes()
-            yield int.from_bytes(number, "little", signed=len(number) == _SLOT)
+            signed = len(number) == _SLOT
+            words.append(int.from_bytes(number, "little", signed=signed))
+
+
+def _address(array: np.ndarray[Any, Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _kinds(arguments: Any) -> tuple[Any, ...]:
+    """What of the arguments decides how numba compiles a function."""
+    return tuple(
+        (each.dtype.char, each.ndim, each.flags.num)
+        if isinstance(each, np.ndarray)
+        else _kinds(each)
+        if isinstance(each, tuple)
+        else type(each)
+        for each in arguments
+    )
+
+
+_NATIVES: dict[tuple[Any, tuple[Any, ...]], tuple[int, int]] = {}
+
+
+def _native(dispatcher: Any, kinds: Any, arguments: Any) -> tuple[int, int]:
+    """Where a call of such arguments begins, and where the compiled function is."""
+    key = dispatcher, kinds
+    if key not in _NATIVES:
+        signature = tuple(dispatcher.typeof_pyval(each) for each in arguments)
+        dispatcher.compile(signature)
+        compiled = dispatcher.overloads[signature]
+        name = compiled.fndesc.llvm_func_name
+        function = compiled.library.get_pointer_to_function(name)
+        kind = cpu_target.target_context.call_conv.get_function_type(
+            compiled.fndesc.restype, compiled.fndesc.argtypes
+        )
+        _NATIVES[key] = _begin(kind), function
+    return _NATIVES[key]
 
 
 def _begin(function: Any) -> int:

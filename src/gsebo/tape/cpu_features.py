@@ -139,10 +139,11 @@ def _turned_times(bounds, columns, values, grad, out):
                 for d in range(c, channels):
                     out[r, j, d] = nothing
             for i in range(rows):
-                for k in range(begins[i], ends[i]):
+                for entry in range(begins[i], ends[i]):
+                    j = each[entry]
                     for d in range(c, channels):
-                        before = out[r, each[k], d]
-                        out[r, each[k], d] = fma(numbers[k], grad[r, i, d], before)
+                        found = fma(numbers[entry], grad[r, i, d], out[r, j, d])
+                        out[r, j, d] = found
 
 
 _LIST_KEPT = compile_twice(_list_kept)

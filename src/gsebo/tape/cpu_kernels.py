@@ -237,6 +237,8 @@ _DRAW = 8
 
 def _cross_entropy(logits, labels, scale, grad, losses, loss):
     replicas, rows, lanes, classes = logits.shape
+    z_from = logits.strides[0] // logits.itemsize
+    grad_from = grad.strides[0] // grad.itemsize
     zero = logits.dtype.type(0)
     for task in prange(replicas * rows):
         r = task // rows
@@ -245,12 +247,14 @@ def _cross_entropy(logits, labels, scale, grad, losses, loss):
         top = scores[0]
         for c in range(1, classes):
             top = max(top, scores[c])
-        # A loop of its own, which becomes a vector loop.
-        for c in range(classes):
-            shares[c] = exponential(scores[c] - top)
         summed = zero
-        for c in range(classes):
-            summed += shares[c]
+        for block in range((classes + _WIDTH - 1) // _WIDTH):
+            # The last block may overlap the one before.
+            c = min(block * _WIDTH, classes - _WIDTH)
+            at = i * lanes * classes + c
+            powers = exponential(load(logits, r * z_from + at) - spread(top))
+            store(grad, r * grad_from + at, powers)
+            summed += total(without_first(powers, block * _WIDTH - c))
         losses[r, i] = np.log(summed) + top - scores[labels[i]]
         mean = zero
         for c in range(classes):
@@ -280,7 +284,9 @@ def _dots(indptr, columns, entries, a, b, out):
         r = task // rows
         i = task - r * rows
         a_at = r * a_from + i * a_row
-        for k in range(indptr[i], indptr[i + 1]):
+        # Without a sign: see how features are listed.
+        k, end = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
+        while k < end:
             b_at = r * b_from + columns[k] * b_row
             sums = zero
             for block in range(blocks):
@@ -299,6 +305,7 @@ def _dots(indptr, columns, entries, a, b, out):
                         left = without_first(left, seen)
                     sums = fma(left, load(b, b_at + c), sums)
             out[r, entries[k]] += total(sums)
+            k += np.uint64(1)
 
 
 def _widen(number, tangent, out):
@@ -312,7 +319,6 @@ def _widen(number, tangent, out):
 
 
 _WIDEN = compile_twice(_widen)
-_CROSS_ENTROPY = compile_twice(_cross_entropy)
 
 
 class _NumbaTape(TapeKernels):
@@ -365,7 +371,7 @@ class _NumbaTape(TapeKernels):
         number = logits.numpy().dtype.type(scale)
         work = 10 * logits.numel()  # an exponential costs about ten multiplications
         arguments = logits, labels, number, grad, losses, loss
-        return bind_kernel(_CROSS_ENTROPY, work, *arguments)
+        return bind_kernel(_in_packs(_cross_entropy, logits.shape[3]), work, *arguments)
 
     def zero(self, out: Tensor) -> Call:
         return bind_zero(out)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gsebo.sparse.numba_calls import KernelCall, bind_kernel
 from gsebo.sparse.numba_compile import compile_twice
-from gsebo.sparse.numba_pack import fma, packs_of, total
+from gsebo.sparse.numba_pack import fma, packs_of, store, total
 
 # Numbers that one task takes. Sums are made chunk by chunk, so that they do not depend
 # on the number of threads, each with so many partial sums.
@@ -57,18 +57,17 @@ def _penalty(weights, factor, found, out, sums, loss):
         start = (task - r * chunks) * _CHUNK
         end = min(start + _CHUNK, size)
         w, g, to = weights[r, start:end], found[r, start:end], out[r, start:end]
-        for k in range(w.shape[0]):
+        whole = w.shape[0] // _PACK * _PACK
+        squares, factors = spread(zero), spread(factor)
+        for k in range(0, whole, _PACK):
+            part = load(w, k)
+            squares = fma(part, part, squares)
+            store(to, k, fma(factors, part, load(g, k)))
+        rest = zero
+        for k in range(whole, w.shape[0]):
+            rest += w[k] * w[k]
             to[k] = fma(factor, w[k], g[k])
-        if loss.shape[0]:
-            whole = w.shape[0] // _PACK * _PACK
-            squares = spread(zero)
-            for k in range(0, whole, _PACK):
-                part = load(w, k)
-                squares = fma(part, part, squares)
-            rest = zero
-            for k in range(whole, w.shape[0]):
-                rest += w[k] * w[k]
-            sums[r, start // _CHUNK] = total(squares) + rest
+        sums[r, start // _CHUNK] = total(squares) + rest
     for r in range(loss.shape[0]):
         square = zero
         for chunk in range(chunks):
