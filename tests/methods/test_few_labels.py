@@ -224,7 +224,7 @@ def test_validation_labels_teach_no_function(
 
 def always(answer: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the learned graph be surely better, or not."""
-    monkeypatch.setattr(Lead, "is_sure", property(lambda _: answer))
+    monkeypatch.setattr(Lead, "is_beyond", lambda *_: answer)
 
 
 @pytest.mark.parametrize(
@@ -545,7 +545,7 @@ def test_one_is_chosen_and_all_say_why(data: Data, chosen: Auto) -> None:
 def place_goes_to(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let one candidate be surely better than the plain network, and no other."""
     monkeypatch.setattr(few_labels, "Lead", Only(number))
-    monkeypatch.setattr(few_labels, "_is_surely_likelier", lambda *_: False)
+    monkeypatch.setattr(few_labels, "_is_likelier", lambda *_: False)
 
 
 class Only:
@@ -557,7 +557,7 @@ class Only:
     def of(self, *_: Tensor) -> SimpleNamespace:
         self.asked += 1
         sure = self.asked == self.number
-        return SimpleNamespace(share=0.05, error=0.05, is_sure=sure)
+        return SimpleNamespace(share=0.05, error=0.05, is_beyond=lambda _: sure)
 
 
 @pytest.mark.parametrize(
@@ -730,7 +730,7 @@ def test_nobody_is_behind_by_less_than_nothing(
     data: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     always(False, monkeypatch)
-    monkeypatch.setattr(few_labels, "_is_surely_likelier", lambda *_: False)
+    monkeypatch.setattr(few_labels, "_is_likelier", lambda *_: False)
     model = automatic(methods="vanilla,mlp").fit(data)
     assert model.choice_[0]["chosen"]
     first, *others = (record["accuracy"] for record in model.choice_)
@@ -741,18 +741,21 @@ def test_nobody_is_behind_by_less_than_nothing(
 @given(
     gain=st.lists(st.floats(-5, 5), min_size=2, max_size=40),
     shift=st.floats(-2, 2),
+    errors=st.integers(1, 3),
 )
-def test_likelier_is_two_standard_errors(gain: list[float], shift: float) -> None:
+def test_likelier_is_by_standard_errors(
+    gain: list[float], shift: float, errors: int
+) -> None:
     """Of one another, two predictions are never both; SciPy has the same statistic."""
     labels = torch.zeros(len(gain), dtype=torch.int64)
     said = torch.tensor([[each + shift, 0.0] for each in gain], dtype=torch.float64)
     other = torch.zeros_like(said)
-    found = few_labels._is_surely_likelier(said, other, labels)
-    assert not (found and few_labels._is_surely_likelier(other, said, labels))
+    found = few_labels._is_likelier(said, other, labels, errors)
+    assert not (found and few_labels._is_likelier(other, said, labels, errors))
     if np.std(said[:, 0].numpy()) > 1e-6:
         statistic = ttest_1samp(said[:, 0].numpy(), 0).statistic
-        if abs(statistic - 2) > 1e-6:
-            assert found == (statistic > 2)
+        if abs(statistic - errors) > 1e-6:
+            assert found == (statistic > errors)
 
 
 def test_a_likelier_candidate_must_be_right_more_often(
@@ -761,7 +764,7 @@ def test_a_likelier_candidate_must_be_right_more_often(
     """Whoever says it with more certainty alone does not take the place."""
     for answer, chosen in ((lambda *_: True, True), (lambda *_: False, False)):
         always(False, monkeypatch)
-        monkeypatch.setattr(few_labels, "_is_surely_likelier", answer)
+        monkeypatch.setattr(few_labels, "_is_likelier", answer)
         model = automatic(methods="vanilla,mlp").fit(data)
         accuracy = [record["accuracy"] for record in model.choice_]
         assert max(accuracy) > accuracy[0]

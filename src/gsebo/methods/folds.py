@@ -145,9 +145,13 @@ class Lead:
     @property
     def is_sure(self) -> bool:
         """Whether the lead is more than twice its standard error."""
+        return self.is_beyond(2)
+
+    def is_beyond(self, errors: int) -> bool:
+        """Whether the lead is more than so many standard errors."""
         # In whole numbers, so that no processor rounds it otherwise.
         ahead = self.won - self.lost
-        return ahead > 0 and ahead**2 > 4 * (self.won + self.lost)
+        return ahead > 0 and ahead**2 > errors**2 * (self.won + self.lost)
 
 
 LabelUse = Literal["folds", "cross", "fixed"]

@@ -3,8 +3,8 @@
 Training labels are too few to hold some out, so candidates are compared on validation
 nodes, which none of them learns from. The plain network is the floor: in turn, each
 candidate takes the place of the one that holds it only where it is right on more of the
-validation nodes, and that is sure: the difference is more than two standard errors, or
-that of the log-likelihood is, node by node.
+validation nodes, and that is sure: the difference, or that of the log-likelihood, is
+more than a standard error, or two for whoever learns a graph, node by node.
 
 Beside what learns from labels alone stand networks that nodes without labels teach too,
 on the graph as it was given, without any, and on a learned one.
@@ -57,6 +57,9 @@ _TEACHINGS = (
 _STEPS, _EVERY, _PATIENCE = 1500, 10, 40
 # Of the steps above, where an automatic fit is as long as it is by default.
 _FULL_LENGTH = 1000
+# By how many standard errors a candidate has to be ahead, by whether it learns a graph:
+# on the graph as it is a network can hardly do worse than by chance.
+_ERRORS = {False: 1, True: 2}
 # They stop by validation nodes as they are, and hold out no label.
 _PLAIN = (Vanilla, MLPControl)
 _RANDOM_PROPAGATION = {
@@ -300,12 +303,12 @@ class _Race:
         How likely each node's class is said to be tells more than whether it is the
         likeliest: of 500 nodes, a few dozen change sides at most.
         """
+        errors = _ERRORS[one.candidate.divides]
         lead = self.lead(one, other)
-        if lead.is_sure:
+        if lead.is_beyond(errors):
             return True
-        return lead.share > 0 and _is_surely_likelier(
-            one.log_probability, other.log_probability, self._labels
-        )
+        said, others = one.log_probability, other.log_probability
+        return lead.share > 0 and _is_likelier(said, others, self._labels, errors)
 
     def told(self, number: int, fits: Sequence[_Fitted], held: int) -> Tried:
         """What is said of a candidate."""
@@ -345,12 +348,12 @@ class _Race:
         return words
 
 
-def _is_surely_likelier(said: Tensor, other: Tensor, labels: Tensor) -> bool:
-    """Whether classes are likelier on average, by more than two standard errors."""
+def _is_likelier(said: Tensor, other: Tensor, labels: Tensor, errors: int) -> bool:
+    """Whether classes are likelier on average, by more than so many standard errors."""
     own = labels.unsqueeze(-1)
     gain = (said.double() - other.double()).gather(-1, own).squeeze(-1)
     error = float(gain.std()) / len(gain) ** 0.5 if len(gain) > 1 else float("inf")
-    return float(gain.mean()) > 2 * error
+    return float(gain.mean()) > errors * error
 
 
 def _points(share: float) -> str:
