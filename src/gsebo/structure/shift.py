@@ -20,7 +20,6 @@ from typing import NamedTuple, final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from gsebo.graph.topology import CanonicalGraph
@@ -136,6 +135,9 @@ def _columns(pairs: Tensor, features: Features, predicted: Tensor) -> Numbers:
 
 
 def _likelihood(columns: Numbers, kind: Numbers) -> Numbers:
+    # Fits that notice no shift should not wait for it to be imported.
+    from sklearn.linear_model import LogisticRegression
+
     model = LogisticRegression(class_weight="balanced").fit(columns, kind)
     found: Numbers = model.predict_proba(columns)[:, 1]
     return found
