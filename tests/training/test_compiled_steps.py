@@ -65,6 +65,7 @@ def test_they_have_the_bits_of_single_steps(
     memory: int, horizon: int | None, replicas: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compiled_steps, "_MEMORY", memory)
+    monkeypatch.setattr(compiled_steps, "_FEW", 0)
     problem: Any = problem_of()
     if replicas > 1:
         problem = Stack([problem_of(seed) for seed in range(replicas)])

@@ -24,8 +24,10 @@ from gsebo.sparse.numba_calls import CallList, KernelCall, bind_kernel
 from gsebo.sparse.numba_compile import Variants
 from gsebo.tape.cpu_sums import bind_copy, bind_scaled
 
-# Bytes that may be taken to remember steps, so that none has to be taken again.
-_MEMORY = 80 * 2**20
+# Steps are remembered, so that none has to be taken again, where they are so few or
+# take so few bytes; else memory would grow with their number.
+_FEW = 10
+_MEMORY = 16 * 2**20
 
 
 class StepCalls(ABC):
@@ -226,7 +228,7 @@ def _bind(loop: Any, *tensors: Tensor) -> KernelCall:
 
 def _length_of_stretch(kept: int, bytes_of_weights: int, bytes_of_draw: int) -> int:
     """How many steps are remembered at a time."""
-    if kept * (4 * bytes_of_weights + bytes_of_draw) <= _MEMORY:
+    if kept <= _FEW or kept * (4 * bytes_of_weights + bytes_of_draw) <= _MEMORY:
         return max(kept, 1)
     # Three tensors for each stretch and four for each step of one.
     return max(math.isqrt(3 * kept // 4), 1)
