@@ -16,7 +16,7 @@ from benchmarks.setting import Setting
 import gsebo
 from gsebo import GSEBO
 
-from .examples import tiny_case
+from .examples import BASE, tiny_case
 
 SMALL = ["--hidden", "4", "--rounds", "1"]
 
@@ -25,7 +25,7 @@ def test_per_edge_steps_are_those_of_the_estimator() -> None:
     case = tiny_case()
     progress = per_edge(case.data, case.setting, 3).outer_steps()
     fitted = GSEBO(
-        hidden_channels=4,
+        hidden_channels=BASE.hidden,
         inner_steps=3,
         dropout=0.0,
         outer_step="paper",
@@ -42,7 +42,7 @@ def test_per_edge_steps_are_those_of_the_estimator() -> None:
 def test_a_round_is_the_first_of_the_estimator(monkeypatch: pytest.MonkeyPatch) -> None:
     case = tiny_case()
     model = gsebo.Amortised(
-        hidden_channels=4,
+        hidden_channels=BASE.hidden,
         inner_steps=3,
         dropout=0.0,
         max_outer_steps=1,

@@ -402,7 +402,9 @@ class FullBatchFit(AmortisedFit):
         return shared_out(each, thread_limit() if on_cpu else 1, trained)
 
     def features_only(self, weights: Tree) -> FeaturesOnly:
-        predicted = self._alone.scores(weights, {}).softmax(-1)
+        # By torch, as on batches, whose products round otherwise than those of kernels.
+        with torch.no_grad():
+            predicted = self._alone.logits(weights, {}, None).softmax(-1)
         return lambda problem: predicted
 
     def train(self, progress: Progress, state_at: StateAt) -> Tree:
